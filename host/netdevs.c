@@ -95,16 +95,16 @@ static bool matches_entry(const char *entry, const char *name)
 	return false;
 }
 
-/* Dask's "auto" selects among verbs devices only. */
+/* Dask's "auto": any interface, but only the nearest verbs port. */
+static bool is_auto(const char *list, enum weft_netdev_form form)
+{
+	return form == WEFT_NETDEV_LIST && !strcmp(list, "auto");
+}
+
 static bool is_unrestricted(const char *list, enum weft_netdev_form form)
 {
 	return !*list || (form != WEFT_NETDEV_NCCL && !strcmp(list, "all")) ||
-	       weft_netdev_auto(list, form);
-}
-
-bool weft_netdev_auto(const char *list, enum weft_netdev_form form)
-{
-	return form == WEFT_NETDEV_LIST && !strcmp(list, "auto");
+	       is_auto(list, form);
 }
 
 bool weft_netdev_match(const char *list, enum weft_netdev_form form,
@@ -171,7 +171,7 @@ bool weft_netdevs_named(const char *name)
 
 bool weft_netdevs_auto(void)
 {
-	return weft_netdev_auto(weft_settings()->net_devices, get_form());
+	return is_auto(weft_settings()->net_devices, get_form());
 }
 
 bool weft_netdevs_verbs_allowed(const char *dev, unsigned int port,

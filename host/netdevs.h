@@ -56,8 +56,6 @@ enum weft_netdev_form {
 enum weft_netdev_form weft_netdev_form(const char *origin);
 bool weft_netdev_match(const char *list, enum weft_netdev_form form,
 		       const char *name);
-/* Dask's "auto": any interface, but only the nearest verbs port. */
-bool weft_netdev_auto(const char *list, enum weft_netdev_form form);
 /* Is @name a netdev of the verbs device or port @dev? */
 bool weft_netdev_of_verbs(const char *dev, const char *name);
 /*

@@ -360,6 +360,40 @@ static void apply_pkey(void)
 		in_force.ib_pkey = UINT32_MAX;
 }
 
+/* The name in the table most like @name (WEFT_...), or NULL if none is. */
+static const char *find_nearest(const char *name)
+{
+	unsigned int row[64], best, diag, cost;
+	const char *nearest = NULL, *other;
+	size_t i, j, k;
+
+	/* up to three letters, and half of those after WEFT_ */
+	best = (unsigned int)weft_min(4, strlen(name + 5) / 2 + 1);
+	for (i = 0; i < ARRAY_SIZE(table); i++) {
+		other = table[i].name;
+		for (k = 0; k <= strlen(other) && k < ARRAY_SIZE(row); k++)
+			row[k] = (unsigned int)k;
+		for (j = 1; j <= strlen(name); j++) {
+			diag = row[0];
+			row[0] = (unsigned int)j;
+			for (k = 1; k <= strlen(other); k++) {
+				cost = diag + (name[j - 1] != other[k - 1]);
+				diag = row[k];
+				if (diag + 1 < cost)
+					cost = diag + 1;
+				if (row[k - 1] + 1 < cost)
+					cost = row[k - 1] + 1;
+				row[k] = cost;
+			}
+		}
+		if (row[strlen(other)] < best) {
+			best = row[strlen(other)];
+			nearest = other;
+		}
+	}
+	return nearest;
+}
+
 /* Do not ignore misspelt names silently. */
 static void warn_unknown(void)
 {
@@ -376,7 +410,7 @@ static void warn_unknown(void)
 		name[len] = '\0';
 		if (is_known_name(name))
 			continue;
-		near = weft_setting_nearest(name);
+		near = find_nearest(name);
 		if (near)
 			weft_warn(
 				"%s in the environment is not a setting of weft; did you mean %s?",
@@ -498,37 +532,4 @@ const char *weft_setting_variable(const struct weft_setting_info *info)
 			       strcmp(info->origin, "default")
 		       ? info->origin
 		       : info->name;
-}
-
-const char *weft_setting_nearest(const char *name)
-{
-	unsigned int row[64], best, diag, cost;
-	const char *nearest = NULL, *other;
-	size_t i, j, k;
-
-	/* up to three letters, and half of those after WEFT_ */
-	best = (unsigned int)weft_min(4, strlen(name + 5) / 2 + 1);
-	for (i = 0; i < ARRAY_SIZE(table); i++) {
-		other = table[i].name;
-		for (k = 0; k <= strlen(other) && k < ARRAY_SIZE(row); k++)
-			row[k] = (unsigned int)k;
-		for (j = 1; j <= strlen(name); j++) {
-			diag = row[0];
-			row[0] = (unsigned int)j;
-			for (k = 1; k <= strlen(other); k++) {
-				cost = diag + (name[j - 1] != other[k - 1]);
-				diag = row[k];
-				if (diag + 1 < cost)
-					cost = diag + 1;
-				if (row[k - 1] + 1 < cost)
-					cost = row[k - 1] + 1;
-				row[k] = cost;
-			}
-		}
-		if (row[strlen(other)] < best) {
-			best = row[strlen(other)];
-			nearest = other;
-		}
-	}
-	return nearest;
 }

@@ -42,9 +42,6 @@ int weft_setting_parse(const struct weft_setting *row, const char *origin,
 const char *weft_setting_bounds(const struct weft_setting *row, char *buf,
 				size_t len);
 
-/* The name in the table most like @name (WEFT_...), or NULL if none is. */
-const char *weft_setting_nearest(const char *name);
-
 void weft_settings_secret_reset(void);
 
 #endif

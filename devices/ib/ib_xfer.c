@@ -78,7 +78,8 @@ void ib_xfer_receive(struct ib_conn *conn)
 
 /* ---- requests ------------------------------------------------------------ */
 
-bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare)
+/* Is there room for one more request, and @spare after it? */
+static bool ib_has_room(const struct ib_conn *conn, unsigned int spare)
 {
 	return conn->tx_out + spare < IB_SQ_DEPTH && !conn->base.err;
 }
@@ -87,7 +88,7 @@ bool ib_xfer_ready(const struct ib_conn *conn)
 {
 	return conn->base.state == WEFT_CONN_OPEN && conn->peer_ready &&
 	       weft_list_empty(&conn->queue) && ib_conn_credits(conn) &&
-	       ib_xfer_room(conn, 1) && conn->user_used < IB_USER_SLOTS;
+	       ib_has_room(conn, 1) && conn->user_used < IB_USER_SLOTS;
 }
 
 /* -errno: not posted, and the connection breaks. */
@@ -146,7 +147,7 @@ int ib_xfer_probe(struct ib_conn *conn)
 	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
 	struct ibv_sge sge = { 0 };
 
-	return ib_xfer_room(conn, 1) ? post_request(conn, &wr, &sge, &req) : 0;
+	return ib_has_room(conn, 1) ? post_request(conn, &wr, &sge, &req) : 0;
 }
 
 /*
@@ -156,7 +157,7 @@ static void send_head(struct ib_conn *conn, enum ib_kind kind)
 {
 	struct ib_tx *tx;
 
-	if (!ib_xfer_room(conn, kind == IB_KIND_ASK))
+	if (!ib_has_room(conn, kind == IB_KIND_ASK))
 		return;
 	tx = ib_tx_get(conn, false);
 	if (!tx)
@@ -297,7 +298,7 @@ static bool post_pieces(struct ib_op *op)
 	struct ibv_sge sge;
 
 	while (ib_next_piece(op, IB_PIECE, &sge)) {
-		if (!ib_xfer_room(conn, IB_SQ_SPARE))
+		if (!ib_has_room(conn, IB_SQ_SPARE))
 			return false;
 		wr = (struct ibv_send_wr){ .opcode =
 						   op->kind == IB_OP_PUT
@@ -314,7 +315,7 @@ static bool post_notify(struct ib_op *op)
 	struct ib_conn *conn = op->conn;
 	struct ib_tx *tx;
 
-	if (!ib_conn_credits(conn) || !ib_xfer_room(conn, 1))
+	if (!ib_conn_credits(conn) || !ib_has_room(conn, 1))
 		return false;
 	tx = ib_tx_get(conn, false);
 	if (!tx)
@@ -345,7 +346,7 @@ static bool post_immediate(struct ib_op *op)
 	struct ib_conn *conn = op->conn;
 	struct ibv_sge sge = { 0 };
 
-	if (!ib_conn_credits(conn) || !ib_xfer_room(conn, IB_SQ_SPARE))
+	if (!ib_conn_credits(conn) || !ib_has_room(conn, IB_SQ_SPARE))
 		return false;
 	ib_next_piece(op, op->total, &sge);
 	if (post_piece(op, &wr, &sge))

@@ -7,9 +7,7 @@
 
 struct ib_tx *ib_tx_get(struct ib_conn *conn, bool user);
 void ib_tx_put(struct ib_conn *conn, struct ib_tx *tx);
-/* Is there room for one more request, and @spare after it? */
-bool ib_xfer_room(const struct ib_conn *conn, unsigned int spare);
-/* Posts @tx if there is room (ib_xfer_room()); -errno: the caller keeps it. */
+/* Posts @tx if there is room; -errno: the caller keeps it. */
 int ib_xfer_send(struct ib_conn *conn, struct ib_tx *tx, enum ib_kind kind,
 		 uint8_t id, struct ib_op *op);
 /* An empty WRITE: is the path alive? */

@@ -192,7 +192,11 @@ int shm_tx_ack(struct shm_conn *conn, int status)
 	return 0;
 }
 
-unsigned int shm_tx_send_acks(struct shm_conn *conn, bool ends)
+/*
+ * Sends acknowledgements as far as there is room; how many.  None while there
+ * are messages which the peer takes for delivered with them, unless it @ends.
+ */
+static unsigned int send_acks(struct shm_conn *conn, bool ends)
 {
 	unsigned int n = 0;
 
@@ -217,7 +221,7 @@ void shm_tx_fail(struct shm_conn *conn, const char *what)
 	weft_error(
 		"cannot %s (peer %016llx): its key was revoked or does not cover it, or the memory is unmapped, protected or in a full file system; the connection is closed",
 		what, (unsigned long long)conn->base.peer_id);
-	shm_tx_send_acks(conn, true);
+	send_acks(conn, true);
 	atomic_store(&conn->tx.shared->failed, 1);
 	shm_ring_wake(conn);
 	shm_conn_break(conn, -EIO);
@@ -437,7 +441,7 @@ unsigned int shm_tx_run(struct shm_conn *conn)
 
 	if (!shm_conn_is_open(conn) || !shm_tx_waits(conn))
 		return 0;
-	n = shm_tx_send_acks(conn, false);
+	n = send_acks(conn, false);
 	if (n)
 		shm_ring_wake(conn);
 	n += shm_stage_run(conn);

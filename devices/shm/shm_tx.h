@@ -17,11 +17,6 @@ int shm_tx_add(struct shm_conn *conn, enum shm_transfer_kind kind,
 /* Reports to the peer how its put ended; -EPROTO: it had no more. */
 int shm_tx_ack(struct shm_conn *conn, int status);
 /*
- * Sends acknowledgements as far as there is room; how many.  None while there
- * are messages which the peer takes for delivered with them, unless it @ends.
- */
-unsigned int shm_tx_send_acks(struct shm_conn *conn, bool ends);
-/*
  * An operation has failed here, which could not do @what: logged.  As
  * shm_conn_break() with -EIO, and the peer learns of it.
  */

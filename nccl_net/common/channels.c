@@ -60,7 +60,8 @@ static bool is_tuner_ours(void)
 	return weft_nccl_network_ours() && (!tuner || strstr(tuner, "weft"));
 }
 
-bool weft_nccl_channels_free(void)
+/* The same for the tuner, and the user has set no number of channels. */
+static bool are_channels_ours(void)
 {
 	const char *min = nonempty_env(SETTING);
 
@@ -86,13 +87,13 @@ void weft_nccl_channels_raise(bool tuner)
 	if (!weft_nccl_network_ours())
 		return;
 	for (i = 0; i < ARRAY_SIZE(network_settings); i++)
-		if (!i || (tuner && weft_nccl_channels_free()))
+		if (!i || (tuner && are_channels_ours()))
 			apply_setting(&network_settings[i]);
 }
 
 bool weft_nccl_channels_raised(void)
 {
-	return nonempty_env(SETTING) && weft_nccl_channels_free();
+	return nonempty_env(SETTING) && are_channels_ours();
 }
 
 unsigned int weft_nccl_channels_set(void)

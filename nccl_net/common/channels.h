@@ -27,11 +27,6 @@
 
 /* NCCL_NET names no other network. */
 bool weft_nccl_network_ours(void);
-/*
- * The same, NCCL_TUNER_PLUGIN names no other tuner, and the user has set no
- * channel count.
- */
-bool weft_nccl_channels_free(void);
 /* Sets what the user has not; @tuner: NCCL asks weft's tuner. */
 void weft_nccl_channels_raise(bool tuner);
 /* NCCL builds as many channels as weft has set: the tuner may lower them. */
