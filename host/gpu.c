@@ -90,17 +90,11 @@ unsigned int weft_gpus_on_pci(void)
 
 /* ---- the driver ---------------------------------------------------------- */
 
-void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
-		    unsigned int bus, unsigned int device)
-{
-	snprintf(busid, WEFT_BUSID_LEN, "%04x:%02x:%02x.0", domain & 0xffffff,
-		 bus & 0xff, device & 0xff);
-}
-
 static void format_busid(const struct weft_nvml_pci *pci,
 			 char busid[WEFT_BUSID_LEN])
 {
-	weft_gpu_busid(busid, pci->domain, pci->bus, pci->device);
+	snprintf(busid, WEFT_BUSID_LEN, "%04x:%02x:%02x.0",
+		 pci->domain & 0xffffff, pci->bus & 0xff, pci->device & 0xff);
 }
 
 static bool is_divided(const struct weft_nvml *nvml, void *dev)
@@ -219,29 +213,40 @@ void weft_gpus_find(struct weft_gpus *g)
 
 /* ---- this process's GPU -------------------------------------------------- */
 
+bool weft_gpu_busid(const struct weft_cuda *cu, int dev,
+		    char busid[WEFT_BUSID_LEN])
+{
+	int domain = 0, bus = 0, device = 0;
+	struct weft_nvml_pci pci;
+	const int r = cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev) |
+		      cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev) |
+		      cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev);
+
+	pci = (struct weft_nvml_pci){
+		.domain = (unsigned int)domain,
+		.bus = (unsigned int)bus,
+		.device = (unsigned int)device,
+	};
+	format_busid(&pci, busid);
+	return !r;
+}
+
 /* The GPU of the calling thread's context; false: it has none. */
 static bool gpu_from_context(char busid[WEFT_BUSID_LEN], unsigned int *ordinal)
 {
-	int dev, domain, bus, device, r;
 	struct weft_cuda_scope s;
 	void *ctx = NULL;
+	bool found;
+	int dev;
 
 	if (!weft_cuda() || weft_cuda_enter(&s, NULL))
 		return false;
-	r = s.cu->ctx_current(&ctx);
-	if (!r && ctx)
-		r = s.cu->ctx_device(&dev);
-	if (!r && ctx)
-		r = s.cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev) |
-		    s.cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev) |
-		    s.cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev);
+	found = !s.cu->ctx_current(&ctx) && ctx && !s.cu->ctx_device(&dev) &&
+		weft_gpu_busid(s.cu, dev, busid);
 	weft_cuda_leave(&s);
-	if (r || !ctx)
-		return false;
-	weft_gpu_busid(busid, (unsigned int)domain, (unsigned int)bus,
-		       (unsigned int)device);
-	*ordinal = (unsigned int)dev;
-	return true;
+	if (found)
+		*ordinal = (unsigned int)dev;
+	return found;
 }
 
 /* If the driver does not answer, every GPU counts as visible. */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "host/pci.h"
+#include "util/drivers/cuda.h"
 
 #define WEFT_GPUS_MAX  32
 #define WEFT_BUSID_LEN 16 /* "0000:1a:00.0" */
@@ -58,9 +59,9 @@ void weft_gpus_find(struct weft_gpus *g);
 void weft_gpus_list(struct weft_gpus *g);
 /* The number of GPUs in sysfs; does not ask the driver. */
 unsigned int weft_gpus_on_pci(void);
-/* Format "0000:1a:00.0" from the numbers of CUDA and NVML. */
-void weft_gpu_busid(char busid[WEFT_BUSID_LEN], unsigned int domain,
-		    unsigned int bus, unsigned int device);
+/* "0000:1a:00.0" of CUDA's device; false: the driver does not tell. */
+bool weft_gpu_busid(const struct weft_cuda *cu, int dev,
+		    char busid[WEFT_BUSID_LEN]);
 /*
  * The GPU that this process uses: that of the calling thread's context if weft
  * has loaded the driver, else the first of CUDA_VISIBLE_DEVICES (numbers count

@@ -23,15 +23,9 @@ static enum share known[NVL_ORDINALS];
 
 static bool is_under_mig(const struct weft_cuda *cu, int dev)
 {
-	int domain, bus, device;
 	char busid[WEFT_BUSID_LEN];
 
-	if (cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev) ||
-	    cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev) ||
-	    cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev))
-		return false;
-	weft_gpu_busid(busid, domain, bus, device);
-	return weft_gpu_mig(busid);
+	return weft_gpu_busid(cu, dev, busid) && weft_gpu_mig(busid);
 }
 
 static enum share nvl_query_driver(int ordinal)

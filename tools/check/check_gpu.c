@@ -6,6 +6,7 @@
  * through host memory, and a line says so.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +15,10 @@
 #include "host/gpu.h"
 #include "host/host.h"
 #include "tools/check/check.h"
-#include "tools/check/gpu.h"
 #include "tools/tool.h"
 #include "ucx_tl/ucxenv.h"
 #include "util/bytes.h"
+#include "util/drivers/cuda.h"
 #include "util/util.h"
 
 _Static_assert(sizeof(struct check_card) == 128, "a card is bytes");
@@ -29,40 +30,77 @@ enum check_gpu_state {
 };
 
 struct check_gpu {
-	struct tool_gpu gpu;
-	uint64_t at;
-	bool has_memory;
+	int dev;
+	void *ctx; /* its primary context, never left current; NULL: not open */
+	void *stream;
+	uint64_t at; /* memory as by cudaMalloc(); 0: none */
 	uint8_t *bounce;
 };
 
+static int open_gpu(struct check_gpu *g, int ordinal)
+{
+	struct weft_cuda_scope s;
+	int r = WEFT_CU_NOT_INITIALIZED;
+
+	if (!weft_cuda_enter(&s, NULL)) {
+		r = s.cu->device_get(&g->dev, ordinal);
+		if (!r)
+			r = s.cu->primary_retain(&g->ctx, g->dev);
+		weft_cuda_leave(&s);
+	}
+	if (!r)
+		return 0;
+	g->ctx = NULL;
+	tool_error("check", "cannot use GPU %d (%s)", ordinal,
+		   weft_cuda_error_name(r));
+	return -EIO;
+}
+
 uint8_t *check_gpu_buffers(struct check_gpu *g, size_t len)
 {
-	int r;
+	struct weft_cuda_scope s;
+	int r = WEFT_CU_INVALID_CONTEXT;
 
 	g->bounce = malloc(len);
 	if (!g->bounce) {
 		tool_error("check", "no memory");
 		return NULL;
 	}
-	r = tool_gpu_alloc(&g->gpu, 2 * len, &g->at);
-	if (r) {
-		tool_error("check", "cannot allocate %zu MiB on GPU %d (%s)",
-			   2 * len >> 20, g->gpu.dev, weft_cuda_error_name(r));
-		return NULL;
+	if (!weft_cuda_enter(&s, g->ctx)) {
+		r = s.cu->stream_create(&g->stream,
+					WEFT_CU_STREAM_NON_BLOCKING);
+		if (!r)
+			r = s.cu->mem_alloc(&g->at, 2 * len);
+		weft_cuda_leave(&s);
 	}
-	g->has_memory = true;
-	return (uint8_t *)(uintptr_t)g->at;
+	if (!r)
+		return (uint8_t *)(uintptr_t)g->at;
+	tool_error("check", "cannot allocate %zu MiB on GPU %d (%s)",
+		   2 * len >> 20, g->dev, weft_cuda_error_name(r));
+	return NULL;
 }
 
 int check_gpu_copy(struct check_gpu *g, void *dst, const void *src, size_t len)
 {
-	const int r =
-		tool_gpu_copy(&g->gpu, (uintptr_t)dst, (uintptr_t)src, len);
+	struct weft_cuda_scope s;
+	int r = WEFT_CU_INVALID_CONTEXT;
 
+	if (!len)
+		return 0;
+	if (!weft_cuda_enter(&s, g->ctx)) {
+		r = s.cu->memcpy_async((uintptr_t)dst, (uintptr_t)src, len,
+				       g->stream);
+		while (!r && (r = s.cu->stream_query(g->stream)) ==
+				     WEFT_CU_NOT_READY) {
+			sched_yield();
+			r = 0;
+		}
+		weft_cuda_leave(&s);
+	}
 	if (r)
 		tool_error("check",
 			   "cannot copy between GPU %d and the host: %s",
-			   g->gpu.dev, weft_cuda_error_name(r));
+			   g->dev, weft_cuda_error_name(r));
 	return r ? -EIO : 0;
 }
 
@@ -73,11 +111,19 @@ uint8_t *check_gpu_bounce(struct check_gpu *g)
 
 static void close_gpu(struct check_gpu *g)
 {
-	if (g->has_memory)
-		tool_gpu_free(&g->gpu, g->at);
-	tool_gpu_close(&g->gpu);
+	struct weft_cuda_scope s;
+
 	free(g->bounce);
-	memset(g, 0, sizeof(*g));
+	if (!g->ctx)
+		return;
+	if (!weft_cuda_enter(&s, g->ctx)) {
+		if (g->at)
+			s.cu->mem_free(g->at);
+		if (g->stream)
+			s.cu->stream_destroy(g->stream);
+		weft_cuda_leave(&s);
+	}
+	weft_cuda()->primary_release(g->dev);
 }
 
 static void get_uuid(int ordinal, uint8_t uuid[16])
@@ -133,33 +179,18 @@ static int choose_gpu(const struct check_card *other)
 	return 0;
 }
 
-static void describe_gpu(const struct tool_gpu *g, struct check_card *card)
-{
-	int domain = 0, bus = 0, device = 0;
-
-	get_uuid(g->dev, card->uuid);
-	g->cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, g->dev);
-	g->cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, g->dev);
-	g->cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, g->dev);
-	weft_gpu_busid(card->busid, (unsigned int)domain, (unsigned int)bus,
-		       (unsigned int)device);
-}
-
 /* Open the GPU and the device, and fill in @card. */
 static int open_side(struct check *n, struct check_gpu *g, struct check *over,
 		     const struct check_card *other, struct check_card *card)
 {
 	const int ordinal = choose_gpu(other);
 	struct weft_address own;
-	int err, r;
+	int err = open_gpu(g, ordinal);
 
-	r = tool_gpu_open(&g->gpu, ordinal);
-	if (r) {
-		tool_error("check", "cannot use GPU %d (%s)", ordinal,
-			   weft_cuda_error_name(r));
-		return -EIO;
-	}
-	describe_gpu(&g->gpu, card);
+	if (err)
+		return err;
+	get_uuid(g->dev, card->uuid);
+	weft_gpu_busid(weft_cuda(), g->dev, card->busid);
 	err = check_open(n, &weft_nvlink_ops, "nvl", AF_UNSPEC, g, &own);
 	if (err)
 		return err;
@@ -254,7 +285,7 @@ static int query_side(struct check *c, struct check *n, struct check_card *own,
 int check_gpus(struct check *c, struct check_rates *rates)
 {
 	struct check_card own = { .state = GPU_NONE };
-	struct check_gpu g = { .has_memory = false };
+	struct check_gpu g = { .ctx = NULL };
 	struct check n = { .control = -1 };
 	struct weft_samehost host;
 	int err;
@@ -277,7 +308,7 @@ int check_gpus(struct check *c, struct check_rates *rates)
 void check_serve_gpu(struct check *c)
 {
 	struct check_card own = { .state = GPU_NONE };
-	struct check_gpu g = { .has_memory = false };
+	struct check_gpu g = { .ctx = NULL };
 	struct check n = { .control = -1 };
 	struct weft_samehost host;
 	struct weft_address peer;

@@ -63,12 +63,7 @@ static bool has_attribute(const struct weft_cuda *cu, int attr, int dev)
 
 static void query_gpu(const struct weft_cuda *cu, struct driver *d, int dev)
 {
-	int domain = 0, bus = 0, device = 0;
-
-	cu->device_attr(&domain, WEFT_CU_DEVICE_PCI_DOMAIN, dev);
-	cu->device_attr(&bus, WEFT_CU_DEVICE_PCI_BUS, dev);
-	cu->device_attr(&device, WEFT_CU_DEVICE_PCI_DEVICE, dev);
-	weft_gpu_busid(d->gpu[d->n].busid, domain, bus, device);
+	weft_gpu_busid(cu, dev, d->gpu[d->n].busid);
 	d->gpu[d->n].vmm = has_attribute(cu, WEFT_CU_DEVICE_VMM, dev);
 	d->gpu[d->n].fd = has_attribute(cu, WEFT_CU_DEVICE_POSIX_FD, dev);
 	d->n++;
