@@ -144,8 +144,9 @@ static const struct kind nccl_kind = {
 	.ask = ask_nccl,
 };
 
-static void probe_library(const struct kind *kind, const char *name, int out)
+static void probe_library(const void *about, const char *name, int out)
 {
+	const struct kind *kind = about;
 	struct tool_library l = { 0 };
 	void *handle, *symbol;
 	Dl_info info;
@@ -196,32 +197,31 @@ static ssize_t read_child(pid_t pid, int fd, void *buf, size_t len)
 
 /*
  * @probe runs in a child, to keep constructors of what it loads out of this
- * process, and ends it.  False: no whole @answer.
+ * process; it writes to @out and ends it.  How much of @answer came, or -1.
  */
-static bool
-ask_child(void (*probe)(const struct kind *kind, const char *name, int out),
-	  const struct kind *kind, const char *name, void *answer, size_t len)
+static ssize_t
+ask_child(void (*probe)(const void *about, const char *name, int out),
+	  const void *about, const char *name, void *answer, size_t len)
 {
 	int fds[2];
 	pid_t pid;
 
 	if (pipe(fds))
-		return false;
+		return -1;
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		close(fds[0]);
 		if (freopen("/dev/null", "w", stderr) &&
 		    freopen("/dev/null", "w", stdout))
-			probe(kind, name, fds[1]);
+			probe(about, name, fds[1]);
 		_exit(1);
 	}
 	close(fds[1]);
-	if (pid < 0) {
-		close(fds[0]);
-		return false;
-	}
-	return read_child(pid, fds[0], answer, len) == (ssize_t)len;
+	if (pid > 0)
+		return read_child(pid, fds[0], answer, len);
+	close(fds[0]);
+	return -1;
 }
 
 static void run_probe(const struct kind *kind, const char *name,
@@ -229,7 +229,8 @@ static void run_probe(const struct kind *kind, const char *name,
 {
 	struct tool_library got;
 
-	if (!ask_child(probe_library, kind, name, &got, sizeof(got))) {
+	if (ask_child(probe_library, kind, name, &got, sizeof(got)) !=
+	    sizeof(got)) {
 		snprintf(l->why, sizeof(l->why), "'%.200s' crashes when loaded",
 			 name);
 		return;
@@ -243,13 +244,12 @@ static void run_probe(const struct kind *kind, const char *name,
 }
 
 /* An NCCL network plugin; calls none of its functions. */
-static void probe_plugin(const struct kind *none, const char *name, int out)
+static void probe_plugin(const void *nothing, const char *name, int out)
 {
 	char symbol[32], why[TOOL_WHY_MAX] = "";
 	const char *const *plugin = NULL;
 	void *handle;
 
-	(void)none;
 	handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!handle)
 		snprintf(why, sizeof(why), "%s", dlerror());
@@ -268,39 +268,38 @@ static void probe_plugin(const struct kind *none, const char *name, int out)
 bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX])
 {
 	snprintf(why, TOOL_WHY_MAX, "it crashes when loaded");
-	return ask_child(probe_plugin, NULL, name, why, TOOL_WHY_MAX) && !*why;
+	return ask_child(probe_plugin, NULL, name, why, TOOL_WHY_MAX) ==
+		       TOOL_WHY_MAX &&
+	       !*why;
+}
+
+/* What to run, and its argument. */
+struct script {
+	const char *code, *arg;
+};
+
+static void run_python(const void *about, const char *python, int out)
+{
+	const struct script *script = about;
+
+	/* weft run would not set it for this Python */
+	unsetenv("LD_PRELOAD");
+	dup2(out, STDOUT_FILENO);
+	execlp(python, python, "-c", script->code, script->arg, (char *)NULL);
 }
 
 bool tool_ask_python(const char *code, const char *arg,
 		     char python[TOOL_PATH_MAX], char *out, size_t len)
 {
 	const char *venv = getenv("VIRTUAL_ENV");
+	const struct script script = { code, arg };
 	ssize_t n;
-	int fds[2];
-	pid_t pid;
 
 	if (venv && *venv)
 		snprintf(python, TOOL_PATH_MAX, "%s/bin/python", venv);
 	else
 		snprintf(python, TOOL_PATH_MAX, "python3");
-	if (pipe(fds))
-		return false;
-	fflush(stdout);
-	pid = fork();
-	if (!pid) {
-		/* weft run would not set it for this Python */
-		unsetenv("LD_PRELOAD");
-		dup2(fds[1], STDOUT_FILENO);
-		if (freopen("/dev/null", "w", stderr))
-			execlp(python, python, "-c", code, arg, (char *)NULL);
-		_exit(127);
-	}
-	close(fds[1]);
-	if (pid < 0) {
-		close(fds[0]);
-		return false;
-	}
-	n = read_child(pid, fds[0], out, len - 1);
+	n = ask_child(run_python, &script, python, out, len - 1);
 	out[n > 0 ? n : 0] = '\0';
 	return n > 0;
 }

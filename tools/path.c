@@ -30,24 +30,13 @@ static const struct {
 
 int path_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
+	static const struct option options[] = { TOOL_HELP, { 0 } };
 	char path[TOOL_PATH_MAX];
+	int rc = tool_options(argc, argv, options, help);
 	size_t i;
 
-	opterr = 0;
-	switch (getopt_long(argc, argv, "h", options, NULL)) {
-	case -1:
-		break;
-	case 'h':
-		fputs(help, stdout);
-		return 0;
-	default:
-		return usage_error("path", "unknown option '%s'",
-				   argv[optind - 1]);
-	}
+	if (rc >= 0)
+		return rc;
 	if (optind + 1 != argc)
 		return usage_error("path", "give one of nccl, ucx and preload");
 	for (i = 0; i < ARRAY_SIZE(paths); i++)

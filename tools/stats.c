@@ -273,25 +273,14 @@ static void print_sums(const struct job *job)
 
 int stats_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
+	static const struct option options[] = { TOOL_HELP, { 0 } };
 	struct job job = { .n = 0 };
-	int rc = 0;
+	int rc = tool_options(argc, argv, options, help);
 
 	signal(SIGPIPE, SIG_DFL); /* `| head` is no error */
-	opterr = 0;
-	switch (getopt_long(argc, argv, "h", options, NULL)) {
-	case -1:
-		break;
-	case 'h':
-		fputs(help, stdout);
-		return 0;
-	default:
-		return usage_error("stats", "unknown option '%s'",
-				   argv[optind - 1]);
-	}
+	if (rc >= 0)
+		return rc;
+	rc = 0;
 	if (optind == argc)
 		return usage_error("stats", "no file given");
 	for (; optind < argc; optind++)

@@ -363,29 +363,18 @@ static int show_once(bool json)
 
 int status_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "help", no_argument, NULL, 'h' },
-		{ "json", no_argument, NULL, 'j' },
+	int json = 0;
+	const struct option options[] = {
+		TOOL_HELP,
+		{ "json", no_argument, &json, 'j' },
 		{ 0 },
 	};
-	bool json = false;
-	int c;
+	int rc;
 
 	signal(SIGPIPE, SIG_DFL); /* `| head` is no error */
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "hj", options, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			fputs(status_help, stdout);
-			return 0;
-		case 'j':
-			json = true;
-			break;
-		default:
-			return usage_error("status", "unknown option '%s'",
-					   argv[optind - 1]);
-		}
-	}
+	rc = tool_options(argc, argv, options, status_help);
+	if (rc >= 0)
+		return rc;
 	if (optind < argc)
 		return usage_error("status", "'%s' is one argument too many",
 				   argv[optind]);
@@ -486,22 +475,11 @@ static void show_on_terminal(void)
 
 int top_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 },
-	};
+	static const struct option options[] = { TOOL_HELP, { 0 } };
+	int rc = tool_options(argc, argv, options, top_help);
 
-	opterr = 0;
-	switch (getopt_long(argc, argv, "h", options, NULL)) {
-	case -1:
-		break;
-	case 'h':
-		fputs(top_help, stdout);
-		return 0;
-	default:
-		return usage_error("top", "unknown option '%s'",
-				   argv[optind - 1]);
-	}
+	if (rc >= 0)
+		return rc;
 	if (optind < argc)
 		return usage_error("top", "'%s' is one argument too many",
 				   argv[optind]);

@@ -32,6 +32,19 @@ int usage_error(const char *command, const char *fmt, ...)
 int tool_error(const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/*
+ * Parses @options, TOOL_HELP among them, which take no argument and set their
+ * flag to `val`: a letter that does the same, or 1.  -1, and optind, or an exit
+ * code.
+ */
+struct option;
+#define TOOL_HELP                              \
+	{                                      \
+		"help", no_argument, NULL, 'h' \
+	}
+int tool_options(int argc, char **argv, const struct option *options,
+		 const char *help);
+
 /* @text as a JSON string, to stdout. */
 void tool_print_json(const char *text);
 /* "1.23 GB"; returns @text. */

@@ -361,34 +361,20 @@ static int info_host(bool check)
 
 int info_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "check", no_argument, NULL, 'c' },
-		{ "help", no_argument, NULL, 'h' },
-		{ "man", no_argument, NULL, 'm' },
+	int check = 0, man = 0;
+	const struct option options[] = {
+		TOOL_HELP,
+		{ "check", no_argument, &check, 1 },
+		{ "man", no_argument, &man, 1 },
 		{ 0 },
 	};
-	bool check = false, man = false;
-	int c;
+	int rc;
 
 	/* an ignored SIGPIPE is inherited, and `| head` is no error */
 	signal(SIGPIPE, SIG_DFL);
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		switch (c) {
-		case 'c':
-			check = true;
-			break;
-		case 'h':
-			fputs(help, stdout);
-			return 0;
-		case 'm':
-			man = true;
-			break;
-		default:
-			return usage_error("info", "unknown option '%s'",
-					   argv[optind - 1]);
-		}
-	}
+	rc = tool_options(argc, argv, options, help);
+	if (rc >= 0)
+		return rc;
 	if (optind < argc) {
 		if (check)
 			return usage_error("info", "--check takes no topic");
