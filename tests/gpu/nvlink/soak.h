@@ -124,6 +124,8 @@ bool is_idle(const struct peer *p);
 /* ---- soak_jobs.c --------------------------------------------------------- */
 
 void step_job(struct job *job);
+/* All of the endpoint's: nothing lands here once they are. */
+void cancel_jobs(struct peer *p);
 const struct nvl_conn *conn_of(const struct peer *p);
 
 /* ---- soak_notes.c -------------------------------------------------------- */
@@ -141,6 +143,8 @@ void mem_fill(struct memory *m, size_t off, size_t len, uint64_t seed);
 /* [@off, @off + @len) has @seed's, and its surroundings what they had. */
 void mem_check_all(struct memory *m, size_t off, size_t len, uint64_t seed,
 		   const char *what);
+/* It has POISON, and keeps it. */
+void mem_stays_clear(struct memory *m, const char *what);
 /* Registers it again; nothing lands after its release. */
 void mem_renew(struct memory *m);
 

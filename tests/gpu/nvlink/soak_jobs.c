@@ -112,6 +112,18 @@ static void end_get(struct job *job)
 	job->state = IDLE;
 }
 
+void cancel_jobs(struct peer *p)
+{
+	unsigned int i;
+
+	ops->cancel(p->ep);
+	for (i = 0; i < KINDS; i++) {
+		if (!p->job[i].done)
+			fail("an operation is under way after cancel");
+		mem_stays_clear(&p->job[i].local, "after cancel");
+	}
+}
+
 void step_job(struct job *job)
 {
 	switch (job->state) {

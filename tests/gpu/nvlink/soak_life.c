@@ -122,6 +122,19 @@ static void open_all(unsigned int life)
 	atomic_store(&board->rank[me].leaves, false);
 }
 
+/* In the midst of what it and its peers do, who expect failures by now. */
+static void leave_all(void)
+{
+	unsigned int i, k;
+
+	for (i = 0; i < RANKS; i++) {
+		if (peers[i].ep)
+			cancel_jobs(&peers[i]);
+		for (k = 0; k < KINDS && i != (unsigned int)me; k++)
+			mem_renew(&peers[i].mine[k]);
+	}
+}
+
 static void close_all(void)
 {
 	unsigned int i, k;
@@ -163,6 +176,7 @@ int live(int rank, unsigned int life, uint32_t seed)
 		compare_counters();
 	}
 	atomic_store(&board->rank[me].leaves, true);
+	leave_all();
 	close_all();
 	if (get_live) {
 		get_live(&after);

@@ -59,15 +59,20 @@ void mem_close(struct memory *m)
 	gpumem_free(kinds[m->kind], m->p, SIZE);
 }
 
+void mem_stays_clear(struct memory *m, const char *what)
+{
+	mem_fill(m, 0, SIZE, POISON);
+	sched_yield();
+	mem_check(m, 0, SIZE, POISON, what);
+}
+
 void mem_renew(struct memory *m)
 {
 	int err;
 
 	ops->mem_release(m->mem);
 	m->mem = NULL;
-	mem_fill(m, 0, SIZE, POISON);
-	sched_yield();
-	mem_check(m, 0, SIZE, POISON, "after release");
+	mem_stays_clear(m, "after release");
 	err = ops->mem_register(m->p, SIZE, WEFT_MEM_CUDA, &m->mem);
 	if (err)
 		fail("mem_register: %s", strerror(-err));

@@ -54,6 +54,7 @@ static void drop_peer(struct peer *p)
 		job->state = IDLE;
 		job->next.addr = 0;
 		mem_fill(&job->local, 0, SIZE, POISON);
+		mem_stays_clear(&p->mine[i], "after its user's end");
 		mem_renew(&p->mine[i]);
 	}
 }
