@@ -26,8 +26,7 @@ Test(dump, nvlink_keys_and_tables_are_not_dumped)
 	struct nvl_conn *conn;
 
 	load_fake();
-	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
+	open_both();
 	meet(&a, &b);
 	conn = nvl_conn(weft_ep_conn(a.ep));
 	cr_expect(smaps_undumped(conn->iface->base.addr->key));

@@ -61,17 +61,33 @@ int open_side(struct side *s)
 	return side_init(s, nvl, "nvl", AF_UNSPEC);
 }
 
+void open_both(void)
+{
+	cr_assert(eq(int, open_side(&a), 0));
+	cr_assert(eq(int, open_side(&b), 0));
+}
+
+struct weft_mem *register_gpu(void *p, size_t len, void *key)
+{
+	struct weft_mem *mem;
+
+	cr_assert(eq(int, nvl->mem_register(p, len, WEFT_MEM_CUDA, &mem), 0));
+	if (key)
+		nvl->mem_pack(mem, key);
+	return mem;
+}
+
 void meet(struct side *from, struct side *to)
 {
 	cr_assert(eq(int, side_dial(from, to), 0));
-	wait_for(nvl->ready(from->ep));
+	wait_for(from->ops->ready(from->ep));
 }
 
 void meet_both(void)
 {
 	cr_assert(eq(int, side_dial(&b, &a), 0));
 	meet(&a, &b);
-	wait_for(nvl->ready(b.ep));
+	wait_for(b.ops->ready(b.ep));
 }
 
 static void lose(struct side *s)

@@ -28,6 +28,9 @@ void end_pair(void);
 void load_fake(void);
 
 int open_side(struct side *s);
+void open_both(void);
+/* For @key, where it is given. */
+struct weft_mem *register_gpu(void *p, size_t len, void *key);
 /* An endpoint of @from's, ready. */
 void meet(struct side *from, struct side *to);
 /* One of a's and one of b's, of one connection. */

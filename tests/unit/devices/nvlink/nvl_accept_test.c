@@ -40,8 +40,7 @@ static void begin(void)
 	begin_folder();
 	load_fake();
 	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &lim), 0));
-	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
+	open_both();
 }
 
 static void finish(void)

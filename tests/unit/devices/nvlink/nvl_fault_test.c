@@ -260,12 +260,10 @@ Test(nvl_fault, a_second_copy_wakes_a_sleeper_by_its_own_callback)
 	tester = pthread_self();
 	gpu0 = fake.fake_cuda_malloc(0, LEN);
 	vmm = fake.fake_cuda_vmm(1, LEN);
-	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
+	open_both();
 	cr_assert(eq(int, side_dial(&a, &b), 0));
 	wait_for(nvl->ready(a.ep));
-	cr_assert(eq(int, nvl->mem_register(vmm, LEN, WEFT_MEM_CUDA, &mem), 0));
-	nvl->mem_pack(mem, &key);
+	mem = register_gpu(vmm, LEN, &key);
 	cr_assert(eq(int, put_checked(&a, gpu0, vmm, 4096, &key), 0));
 
 	fake.fake_cuda_hold(true);

@@ -213,8 +213,7 @@ int put_there(uint8_t *at, size_t len, const uint8_t *packed)
 void own(size_t len)
 {
 	to = fake.fake_cuda_malloc(1, len);
-	cr_assert(eq(int, nvl->mem_register(to, len, WEFT_MEM_CUDA, &mem), 0));
-	nvl->mem_pack(mem, &key);
+	mem = register_gpu(to, len, &key);
 }
 
 void expect_put(uint8_t *at, size_t len, const uint8_t *packed, int status)

@@ -45,10 +45,7 @@ Test(nvl_handle, two_allocations_of_one_block)
 	have_peer();
 	own(65536);
 	other_to = fake.fake_cuda_malloc(1, 5000);
-	cr_assert(eq(int,
-		     nvl->mem_register(other_to, 5000, WEFT_MEM_CUDA, &other),
-		     0));
-	nvl->mem_pack(other, &other_key);
+	other = register_gpu(other_to, 5000, &other_key);
 	expect_put(to, 65536, key, 0);
 	expect_put(other_to, 5000, other_key, 0);
 	cr_expect(eq(uint, sh->open, 2));
@@ -88,9 +85,7 @@ Test(nvl_handle, registration_that_is_longer_than_the_allocation)
 {
 	have_peer();
 	to = fake.fake_cuda_malloc(1, 70001);
-	cr_assert(
-		eq(int, nvl->mem_register(to, 70016, WEFT_MEM_CUDA, &mem), 0));
-	nvl->mem_pack(mem, &key);
+	mem = register_gpu(to, 70016, &key);
 	expect_put(to, 70001, key, 0);
 	name(to + 70000, 3, key);
 	command(PUT);
@@ -192,9 +187,7 @@ Test(nvl_handle, refused_handle_is_out_of_reach_and_fails)
 	expect_put(to, LEN, key, -EACCES);
 	cr_expect(yes(is_closed()));
 	virt_to = fake.fake_cuda_vmm(1, LEN);
-	cr_assert(eq(int, nvl->mem_register(virt_to, LEN, WEFT_MEM_CUDA, &virt),
-		     0));
-	nvl->mem_pack(virt, &virt_key);
+	virt = register_gpu(virt_to, LEN, &virt_key);
 	cr_expect(eq(int, reaches(virt_key), 0));
 	expect_put(virt_to, LEN, virt_key, 0);
 	nvl->mem_release(virt);
@@ -209,8 +202,7 @@ Test(nvl_handle, refused_handle_is_out_of_reach_and_fails)
 Test(nvl_handle, own_process_copies_without_a_handle)
 {
 	load_fake();
-	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
+	open_both();
 	meet_both();
 	from = fake.fake_cuda_malloc(0, LEN);
 	own(LEN);
@@ -234,15 +226,12 @@ Test(nvl_handle, a_peer_cannot_name_memory_of_this_process)
 	unsigned int i;
 
 	load_fake();
-	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
+	open_both();
 	meet_both();
 	from = fake.fake_cuda_malloc(0, LEN);
 	to = fake.fake_cuda_malloc(1, LEN);
 	other = fake.fake_cuda_malloc(1, LEN);
-	cr_assert(eq(int, nvl->mem_register(other, 4096, WEFT_MEM_CUDA, &mem),
-		     0));
-	nvl->mem_pack(mem, &key);
+	mem = register_gpu(other, 4096, &key);
 	for (i = 0; i < 3; i++) {
 		k = unpack(key);
 		k.token ^= i == 1;

@@ -74,11 +74,7 @@ Test(nvl_map, an_allocation_is_mapped_once_for_all_registrations)
 	struct weft_mem *part;
 
 	pair_up_mapped();
-	cr_assert(eq(int,
-		     nvl->mem_register(to + SEGMENT + 5, SEGMENT, WEFT_MEM_CUDA,
-				       &part),
-		     0));
-	nvl->mem_pack(part, &part_key);
+	part = register_gpu(to + SEGMENT + 5, SEGMENT, &part_key);
 	cr_expect(
 		eq(int,
 		   put_checked(&a, from, to + SEGMENT + 5, SEGMENT, &part_key),
@@ -104,10 +100,7 @@ Test(nvl_map, bytes_beside_a_registration_are_refused)
 	unsigned int i;
 
 	pair_up_mapped();
-	cr_assert(eq(int,
-		     nvl->mem_register(to + at, SEGMENT, WEFT_MEM_CUDA, &part),
-		     0));
-	nvl->mem_pack(part, &part_key);
+	part = register_gpu(to + at, SEGMENT, &part_key);
 	for (i = 0; i < ARRAY_SIZE(beside); i++) {
 		memset(to, POISON, LEN);
 		cr_expect(eq(int,
@@ -375,10 +368,7 @@ Test(nvl_map, key_of_a_full_table_says_that_it_cannot_be_mapped)
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
 	/* two are the connections', two those of the first registration */
 	for (n = 0; n < NVL_LIVES && may_be_mapped(); n++) {
-		cr_assert(eq(int,
-			     nvl->mem_register(to, LEN, WEFT_MEM_CUDA, &all[n]),
-			     0));
-		nvl->mem_pack(all[n], &key);
+		all[n] = register_gpu(to, LEN, &key);
 	}
 	cr_expect(eq(uint, n, most - 4 + 1));
 	cr_expect(eq(int, nvl->mem_reaches(&key), -EHOSTUNREACH));

@@ -8,8 +8,7 @@ struct fake_cuda_live before;
 
 void register_all(void)
 {
-	cr_assert(eq(int, nvl->mem_register(to, LEN, WEFT_MEM_CUDA, &mem), 0));
-	nvl->mem_pack(mem, &key);
+	mem = register_gpu(to, LEN, &key);
 }
 
 struct nvl_key unpack(const uint8_t *packed)
@@ -43,8 +42,7 @@ struct nvl_conn *conn_of(struct side *s)
 void pair_up(int types)
 {
 	load_fake();
-	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
+	open_both();
 	meet_both();
 	from = fake.fake_cuda_malloc(0, LEN);
 	to = fake.fake_cuda_segments(1, 3, types);

@@ -45,8 +45,7 @@ static struct weft_mem *be_the_peer(struct shared *sh)
 	cr_assert(eq(int, nvl->ep_create(a.iface, &sh->addr, NULL, &a.ep), 0));
 	wait_for(nvl->ready(a.ep));
 	from = fake.fake_cuda_malloc(0, LEN);
-	cr_assert(
-		eq(int, nvl->mem_register(from, LEN, WEFT_MEM_CUDA, &mine), 0));
+	mine = register_gpu(from, LEN, NULL);
 	put_there(sh, mine, &w);
 	wait_for(w.done);
 	cr_assert(eq(int, w.status, 0));
@@ -131,8 +130,7 @@ static struct weft_mem *register_another(void)
 	void *other = fake.fake_cuda_segments(1, 1, WEFT_CU_HANDLE_POSIX_FD);
 	struct weft_mem *m;
 
-	cr_assert(eq(int, nvl->mem_register(other, SEGMENT, WEFT_MEM_CUDA, &m),
-		     0));
+	m = register_gpu(other, SEGMENT, NULL);
 	return m;
 }
 

@@ -30,20 +30,12 @@ Test(nvl_setup, streams_are_made_by_the_first_put_alone)
 	unsigned int i;
 
 	load_fake();
-	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
+	open_both();
 	for (i = 0; i < ARRAY_SIZE(mem); i++) {
 		src[i] = fake.fake_cuda_malloc(0, LEN);
 		dst[i] = fake.fake_cuda_vmm(1, LEN);
-		cr_assert(eq(
-			int,
-			nvl->mem_register(src[i], LEN, WEFT_MEM_CUDA, &own[i]),
-			0));
-		cr_assert(eq(
-			int,
-			nvl->mem_register(dst[i], LEN, WEFT_MEM_CUDA, &mem[i]),
-			0));
-		nvl->mem_pack(mem[i], &key[i]);
+		own[i] = register_gpu(src[i], LEN, NULL);
+		mem[i] = register_gpu(dst[i], LEN, &key[i]);
 	}
 	meet_both();
 	for (i = 0; i < ARRAY_SIZE(makers); i++)
@@ -98,8 +90,7 @@ static void without_contexts(void)
 	cr_assert(eq(int, weft_cuda_init(), 0));
 	cr_assert(eq(int, weft_cuda()->primary_release(0), 0));
 	cr_assert(eq(int, weft_cuda()->primary_release(1), 0));
-	cr_assert(eq(int, open_side(&a), 0));
-	cr_assert(eq(int, open_side(&b), 0));
+	open_both();
 	meet(&a, &b);
 }
 
@@ -229,8 +220,7 @@ Test(nvl_setup, failed_endpoint_takes_no_number)
 	struct weft_list *conns;
 
 	load_fake();
-	cr_assert(zero(int, open_side(&a)));
-	cr_assert(zero(int, open_side(&b)));
+	open_both();
 	no_mmap = true;
 	cr_expect(eq(int, side_dial(&a, &b), -ENOMEM));
 	no_mmap = false;
@@ -247,8 +237,7 @@ Test(nvl_setup, an_illegal_change_of_state_is_logged_and_not_made)
 	struct nvl_conn *conn;
 
 	load_fake();
-	cr_assert(zero(int, open_side(&a)));
-	cr_assert(zero(int, open_side(&b)));
+	open_both();
 	meet(&a, &b);
 	conn = nvl_conn(weft_ep_conn(a.ep));
 	weft_conn_set_state(&conn->base, WEFT_CONN_WAITING);

@@ -77,8 +77,7 @@ Test(nvl_unmap, sleeping_peer_unmaps_256_mib)
 	large = fake.fake_cuda_segments(1, 128, WEFT_CU_HANDLE_POSIX_FD);
 	fake.fake_cuda_live(&before);
 	put_all();
-	cr_assert(eq(int, nvl->mem_register(large, len, WEFT_MEM_CUDA, &m), 0));
-	nvl->mem_pack(m, &large_key);
+	m = register_gpu(large, len, &large_key);
 	cr_assert(eq(int, put_checked(&a, from, large + len - 8, 8, &large_key),
 		     0));
 	fall_asleep(&a);
@@ -104,9 +103,7 @@ Test(nvl_unmap, peer_that_was_given_up_copies_no_more)
 	struct weft_mem *other;
 
 	pair_up_mapped();
-	cr_assert(
-		eq(int, nvl->mem_register(to, LEN, WEFT_MEM_CUDA, &other), 0));
-	nvl->mem_pack(other, &other_key);
+	other = register_gpu(to, LEN, &other_key);
 	/* it has stopped while it hands over a copy */
 	atomic_store(&nvl_iface(a.iface)->engines.marks->claimed, 1);
 	weft_clock_set(clock_ahead);

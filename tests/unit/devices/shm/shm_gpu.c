@@ -10,9 +10,7 @@ static void open_sides(void)
 {
 	cr_assert(zero(int, side_init(&a, dev, "shm", AF_UNSPEC)));
 	cr_assert(zero(int, side_init(&b, dev, "shm", AF_UNSPEC)));
-	cr_assert(zero(int, side_dial(&a, &b)));
-	cr_assert(zero(int, side_dial(&b, &a)));
-	wait_for(dev->ready(a.ep) && dev->ready(b.ep));
+	meet_both();
 }
 
 void shm_gpu_begin(void)
