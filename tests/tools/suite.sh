@@ -241,17 +241,17 @@ ucx_sources() # prints VERSION-KIND=PREFIX for each that could be built
 
 suite() # [--long]
 {
-	local long="" few ahead covered tsan="" bare=${CI-} fuzz_seconds=5 start=$SECONDS
+	local long="" few ahead covered="" tsan="" ci=${CI-} fuzz_seconds=5 start=$SECONDS
 	export WEFT_TEST_LONG=""
 	case ${1-} in
-	--long)	long=yes bare=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
+	--long)	long=yes ci=yes fuzz_seconds=300 WEFT_TEST_LONG=yes ;;
 	'')	;;
 	*)	usage_error test "unknown option '$1'" ;;
 	esac
 	# shellcheck disable=SC2086 # lists
 	need $packages_build $packages_python $packages_ucx $packages_manual \
 		$packages_test $packages_vm ${long:+$packages_long} \
-		${bare:+$packages_bare}
+		${ci:+$packages_ci}
 	sources
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
@@ -271,10 +271,12 @@ suite() # [--long]
 	step "MPI" bash tests/tools/fetch-mpi.sh
 	start build_ahead
 	ahead=$!
-	begin_tests "coverage" 3600 bash tests/tools/coverage.sh \
-		"$build_root/coverage"
-	test -z "$bare" ||
+	# minutes more, which CI has
+	if test -n "$ci"; then
+		begin_tests "coverage" 3600 bash tests/tools/coverage.sh \
+			"$build_root/coverage"
 		begin_tests "a bare machine" 3600 bash tests/tools/bare.sh
+	fi
 
 	run_check "make check" 3600 "$WEFT_BUILD"
 	run_tests "analyzers" 600 bash tests/check/analyze.sh
@@ -296,7 +298,7 @@ suite() # [--long]
 		run_tests "Debian package" 900 bash tests/tools/debian.sh
 	fi
 	run_tests "older roots" 900 bash tests/tools/old-root.sh
-	test -z "$bare" || end_tests "a bare machine"
+	test -z "$ci" || end_tests "a bare machine"
 	# the emulated machine is slow, and keeps one processor busy: beside it goes
 	# what a processor less does no harm to
 	begin_tests "Soft-RoCE" 1200 bash tests/vm/run.sh
@@ -338,12 +340,11 @@ suite() # [--long]
 			"$build_root/tsan/nccl_net/.libs/libnccl-net-weft.so"
 	fi
 
-	covered=$(log_of "coverage")
-	if await "coverage"; then
+	if test -n "$ci" && await "coverage"; then
 		say "done ($took)"
-	else
-		skip "coverage" "not measured: $(last_line "$covered")"
-		covered=
+		covered=$(log_of "coverage")
+	elif test -n "$ci"; then
+		skip "coverage" "not measured: $(last_line "$(log_of "coverage")")"
 	fi
 
 	say
