@@ -172,7 +172,7 @@ skip() # NAME REASON
 }
 
 # The builds beside the first one that the tests can do without, and what of
-# each is wanted: all of a check, or the programs of one kind. -O1: gcc takes half
+# each is wanted: those of a check, or the programs of one kind. -O1: gcc takes half
 # the time, but warns of what it does not see through.
 declare -A variant=(
 	[asan]="--enable-sanitizers=address,undefined CFLAGS=-O1"
@@ -180,7 +180,7 @@ declare -A variant=(
 	[fuzz]="--enable-werror --enable-sanitizers=address,undefined --enable-fuzzers CC=clang"
 )
 declare -A wanted=(
-	[asan]="all check-programs"
+	[asan]="check-programs"
 	[tsan]="tests/conformance/conformance
 		nccl_net/libnccl-net-weft.la tests/nccl/perf/nccl_perf"
 	[fuzz]="fuzzers"
@@ -255,9 +255,11 @@ suite() # [--long]
 	sources
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
-	# the longest test can start first: its program is there
-	targets="all tests/conformance/conformance" build tests --enable-werror
+	build tests --enable-werror
 	export WEFT_BUILD=$build_root/tests WEFT_SANITIZED="" CC=${CC:-gcc}
+	# so that the longest test can start first
+	step "conformance list" make -C "$WEFT_BUILD" -j"$jobs" \
+		tests/conformance/conformance
 	step "UCX releases" bash tests/tools/fetch-ucx.sh
 	python_ready
 	step "packaging tools" bash tests/tools/venv.sh package
