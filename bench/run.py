@@ -4,7 +4,7 @@ The benchmark: weft beside UCX's own tcp and Dask's own tcp://, arms in turn,
 the best of several rounds, ratios of figures of the same run.
 
 usage: run.py --build FOLDER --ucx FOLDER --out FOLDER [--rounds N]
-              [--only perftest,busy,shaped,dask,idle]
+              [--only perftest,busy,shaped,dask,idle,many]
 """
 import argparse
 import json
@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.abspath(f"{HERE}/../tests/e2e"))
 
 import busy  # noqa: E402
+import many  # noqa: E402
 import perftest  # noqa: E402
 import shaped  # noqa: E402
 
@@ -169,8 +170,38 @@ def run_idle(options, results):
         f"{told['bytes_per_peer']} bytes each")
 
 
+def run_many(options, results):
+    program = many.build(options.ucx, options.out)
+    for workers in many.WORKERS:
+        got = {arm: [] for arm in many.JOINING}
+        for _ in range(min(options.rounds, 2)):
+            for arm, rows in got.items():
+                rows.append(many.told(program, options.ucx, options.preload,
+                                      arm, workers))
+        for arm, rows in got.items():
+            best = min(rows, key=lambda row: row["seconds"])
+            results.append({"bench": "joining", "arm": arm, "best": best,
+                            "all": rows})
+            say(f"{workers} workers join  {arm:10}{best['seconds']:8.2f} s, "
+                f"{best['cpu_seconds']:.2f} of the scheduler's CPU, "
+                f"{best['descriptors']} descriptors, "
+                f"{best['kib_each']:.0f} KiB each; {best['gone_seconds']:.2f}"
+                " s until it knows that all were killed")
+    for silent in many.SILENT:
+        got = {arm: [] for arm in many.POLLED}
+        for _ in range(options.rounds):
+            for arm, rows in got.items():
+                rows.append(many.told(program, options.ucx, options.preload,
+                                      arm, silent, "2", "poll")["poll_ns"])
+        results.append({"bench": "polling", "silent": silent, "unit": "ns",
+                        "best": {arm: min(rows) for arm, rows in got.items()},
+                        "all": got})
+        say(f"a poll with {silent} silent workers  " + "  ".join(
+            f"{arm} {min(rows):.1f}" for arm, rows in got.items()) + " ns")
+
+
 PARTS = {"perftest": run_perftest, "busy": run_busy, "shaped": run_shaped,
-         "dask": run_dask, "idle": run_idle}
+         "dask": run_dask, "idle": run_idle, "many": run_many}
 
 
 def main():
