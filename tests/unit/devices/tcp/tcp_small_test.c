@@ -39,6 +39,8 @@ static unsigned int posted;
 static void begin(void)
 {
 	clearenv();
+	/* no keepalive among the writes, however long this one waits */
+	setenv("WEFT_PEER_TIMEOUT", "10m", 1);
 	weft_settings_reset();
 	log_keep();
 	cr_assert(zero(int, side_init(&a, tcp, "lo", AF_INET)));
