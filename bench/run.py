@@ -4,7 +4,7 @@ The benchmark: weft beside UCX's own tcp and Dask's own tcp://, arms in turn,
 the best of several rounds, ratios of figures of the same run.
 
 usage: run.py --build FOLDER --ucx FOLDER --out FOLDER [--rounds N]
-              [--only perftest,busy,shaped,dask,idle,many]
+              [--only perftest,busy,shaped,dask,idle,many,wire]
 """
 import argparse
 import json
@@ -21,6 +21,7 @@ import busy  # noqa: E402
 import many  # noqa: E402
 import perftest  # noqa: E402
 import shaped  # noqa: E402
+import wire  # noqa: E402
 
 SIZES = (("tag_lat", 8), ("tag_lat", 8192), ("tag_bw", 65536),
          ("tag_bw", 1 << 20), ("tag_bw", 64 << 20))
@@ -200,8 +201,37 @@ def run_many(options, results):
             f"{arm} {min(rows):.1f}" for arm, rows in got.items()) + " ns")
 
 
+def run_wire(options, results):
+    from lib.netns import Network
+    from lib.tap import Skip
+    program = wire.build(options.out)
+    for case in wire.CASES:
+        delay, loss, mtu = case
+        got = {arm: [] for arm in wire.ARMS}
+        try:
+            for _ in range(min(options.rounds, 2)):
+                for arm, rates in got.items():
+                    rates.append(wire.goodput(
+                        options.ucx, options.preload, program, Network, arm,
+                        case, 4))
+        except Skip as reason:
+            say(f"a wire: left out, {reason}")
+            return
+        most = wire.MBIT * wire.share(mtu)
+        results.append({"bench": "wire", "mbit": wire.MBIT, "delay_us": delay,
+                        "loss_ppm": loss, "mtu": mtu, "unit": "Mbit/s",
+                        "most": most, "all": got,
+                        "best": {arm: max(all_rates)
+                                 for arm, all_rates in got.items()}})
+        say(f"{wire.MBIT} Mbit/s, {delay / 500:g} ms there and back, "
+            f"{loss / 10000:g} % lost, MTU {mtu}  " + "  ".join(
+                f"{arm} {max(rates):.1f} ({max(rates) / most:.2f})"
+                for arm, rates in got.items()) + " Mbit/s (of the wire)")
+
+
 PARTS = {"perftest": run_perftest, "busy": run_busy, "shaped": run_shaped,
-         "dask": run_dask, "idle": run_idle, "many": run_many}
+         "dask": run_dask, "idle": run_idle, "many": run_many,
+         "wire": run_wire}
 
 
 def main():
