@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -66,18 +65,6 @@ static void sweep_folder(int dir)
 }
 
 /*
- * A write beyond RLIMIT_FSIZE raises SIGXFSZ, even where the file has room
- * already.
- */
-static bool is_too_large(void)
-{
-	struct rlimit limit;
-
-	return !getrlimit(RLIMIT_FSIZE, &limit) &&
-	       limit.rlim_cur < WEFT_PAGE_SIZE;
-}
-
-/*
  * Create it under a name that readers skip, so that they only see a locked
  * file.
  */
@@ -86,7 +73,7 @@ static int make_file(int dir, char name[32])
 	uint64_t random;
 	int fd, err;
 
-	if (is_too_large())
+	if (!weft_file_allows(WEFT_PAGE_SIZE))
 		return -EFBIG;
 	err = weft_random(&random, sizeof(random));
 	if (err)
@@ -203,7 +190,7 @@ static bool write_part(const void *now, void *shot, size_t size, size_t at)
 
 	if (!memcmp(now, shot, size))
 		return false;
-	if (!is_too_large() &&
+	if (weft_file_allows(WEFT_PAGE_SIZE) &&
 	    pwrite(page_fd, now, size, (off_t)at) == (ssize_t)size) {
 		memcpy(shot, now, size);
 	} else if (!said) {

@@ -3,7 +3,16 @@
 #ifndef WEFT_UTIL_FILE_H
 #define WEFT_UTIL_FILE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 struct statx;
+
+/*
+ * May a file of this process, or memfd, have @size bytes?  Beyond RLIMIT_FSIZE
+ * a write and ftruncate() raise SIGXFSZ, even where the file has room already.
+ */
+bool weft_file_allows(size_t size);
 
 /*
  * openat() for regular files that belong to this user or root.  Never blocks,

@@ -139,7 +139,9 @@ int weft_local_works(const char **why)
 	uint64_t id;
 	int fd, err = weft_memfd_check();
 
-	*why = "shared memory cannot be created and sealed (memfd_create)";
+	*why = err == -EFBIG
+		       ? "files may not be large enough for shared memory (ulimit -f)"
+		       : "shared memory cannot be created and sealed (memfd_create)";
 	if (err)
 		return err;
 	*why = weft_host_unknown;

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "util/file.h"
 #include "util/log.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
@@ -30,9 +31,11 @@ int weft_memfd_make(const char *name, size_t size, void **p)
 int weft_memfd_make_sparse(const char *name, size_t size, size_t there,
 			   void **p)
 {
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int err;
+	int fd, err;
 
+	if (!weft_file_allows(size))
+		return -EFBIG;
+	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
 	/*
@@ -90,6 +93,8 @@ int weft_memfd_check(void)
 	void *p;
 	int fd, err;
 
+	if (!weft_file_allows(WEFT_MEMFD_MAX))
+		return -EFBIG;
 	fd = weft_memfd_make("weft-check", size, &p);
 	if (fd < 0)
 		return fd;

@@ -27,7 +27,12 @@ bool weft_memfd_fill(void *p, size_t len);
 bool weft_memfd_can_fill(void);
 /* Frees them again. */
 bool weft_memfd_drop(void *p, size_t len);
-/* Does this work here?  A sandbox may refuse it.  0 or -errno. */
+/* As much as weft asks for. */
+#define WEFT_MEMFD_MAX ((size_t)64 << 20)
+/*
+ * Does this work here?  A sandbox may refuse it.  0; -EFBIG: by the limit on
+ * the size of files; or another -errno.
+ */
 int weft_memfd_check(void);
 /*
  * Maps such memory of a peer, which must be sealed and of that size, with @prot

@@ -2,10 +2,12 @@
 /* Where peers of a host meet: each way in alone, and what a sandbox refuses. */
 #include <stddef.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "devices/local/memfd.h"
 #include "tests/lib/proc.h"
 #include "tests/lib/refuse.h"
 #include "tests/unit/devices/sides.h"
@@ -56,6 +58,17 @@ Test(local, devices_work_where_nothing_is_refused)
 
 	expect_works(0, NULL);
 	cr_expect(zero(int, weft_tcp_ops.works(&why)));
+}
+
+/* Where they went on the kernel would end the process, by SIGXFSZ. */
+Test(local, devices_do_not_work_where_files_must_be_small)
+{
+	const struct rlimit limit = { 1 << 20, 1 << 20 };
+	void *p;
+
+	cr_assert(zero(int, setrlimit(RLIMIT_FSIZE, &limit)));
+	expect_works(-EFBIG, "ulimit -f");
+	cr_expect(eq(int, weft_memfd_make("weft-test", 2 << 20, &p), -EFBIG));
 }
 
 Test(local, devices_do_not_work_without_memfd_create)
