@@ -140,7 +140,10 @@ shows "weft_shm, where it is asked for" '^  on this host  *weft_shm, between' \
 shows "weft_shm, which weft run would ask for" '^  on this host  *weft_shm, between' \
 	UCX_TLS=
 shows "weft_shm alone" '^  on this host  *weft_shm, between' UCX_TLS=weft_shm
-lacks "weft_shm, where it is not asked for" 'weft_shm' UCX_TLS=weft_tcp
+# in a folder of its own: the matrix has other processes that run meanwhile
+mkdir "$tap_tmp/lone"
+lacks "weft_shm, where it is not asked for" 'weft_shm' UCX_TLS=weft_tcp \
+	WEFT_RUN_DIR="$tap_tmp/lone"
 lacks "no paths are printed with WEFT_UCX=off" 'on this host' WEFT_UCX=off
 shows "weft_nvl alone without a GPU carries nothing" '^  weft carries nothing\.$' \
 	UCX_TLS=weft_nvl
