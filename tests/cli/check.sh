@@ -98,7 +98,7 @@ for key in "message_us", "put_bytes_per_s", "get_bytes_per_s":
         assert device.pop(key) > 0, key
 assert len(change) == (put[1] > put[0]), change
 assert all("UCX_TLS=weft_shm,weft_tcp" in words for words in change), change
-print(seen, *devices)')
+print(seen, *devices)' 2>&1)
 tap_equal "the scheduler of a file, and JSON" "$json" "{'host': '127.0.0.1', \
 'works': True} {'weft': 'tcp', 'here': 'lo', 'there': 'lo'} \
 {'weft': 'shm', 'here': 'shm', 'there': 'shm'}"
@@ -223,20 +223,23 @@ if ip netns add "weft-cli-$$" 2>/dev/null &&
 	{ ip netns exec "weft-cli-$$" true 2>/dev/null ||
 		{ ip netns del "weft-cli-$$"; false; }; }; then
 	ns=weft-cli-$$
+	# its own, as this test may run twice at a time
+	net=10.$((100 + $$ / 256 % 100)).$(($$ % 256))
+	ports=$((40000 + $$ % 1000 * 10))
 	trap 'stop; ip netns del $ns; rm -rf "$tap_tmp"' EXIT
 	ip link add "wc$$a" type veth peer name wcb netns "$ns" &&
-		ip addr add 10.213.7.1/24 dev "wc$$a" &&
+		ip addr add $net.1/25 dev "wc$$a" &&
 		ip link set "wc$$a" up &&
-		ip -n "$ns" addr add 10.213.7.2/24 dev wcb &&
+		ip -n "$ns" addr add $net.2/25 dev wcb &&
 		ip -n "$ns" link set wcb up && ip -n "$ns" link set lo up
 	serve ip netns exec "$ns"
 	says "two network namespaces, ten ports: over the veth" 0 "over weft_tcp on wc$$a" \
-		env WEFT_PORT_RANGE=45000-45010 "$weft" check "10.213.7.2:$port"
+		env WEFT_PORT_RANGE=$ports-$((ports + 10)) "$weft" check "$net.2:$port"
 	# a second cable, and a bridge of containers' that every host has
 	ip link add "wd$$a" type veth peer name wdb netns "$ns" &&
-		ip addr add 10.213.9.1/24 dev "wd$$a" &&
+		ip addr add $net.129/25 dev "wd$$a" &&
 		ip link set "wd$$a" up &&
-		ip -n "$ns" addr add 10.213.9.2/24 dev wdb &&
+		ip -n "$ns" addr add $net.130/25 dev wdb &&
 		ip -n "$ns" link set wdb up &&
 		ip -n "$ns" link add docker0 type bridge &&
 		ip -n "$ns" addr add 10.213.10.1/24 dev docker0 &&
@@ -253,12 +256,12 @@ print(seen["works"], *(x["here"] + "=" + x["there"] for x in seen["devices"]))'
 	done
 	only="WEFT_NET_DEVICES=wc$$a,wd$$a"
 	tap_equal "all that two hosts share" \
-		"$(env "$only" timeout 300 "$weft" check --json "10.213.7.2:$port" | devices)" \
+		"$(env "$only" timeout 300 "$weft" check --json "$net.2:$port" | devices)" \
 		"True wc$$a=wcb wd$$a=wdb shm=shm"
 	mkdir -m 700 "$tap_tmp/other-run"
 	tap_equal "one host, and no folder in common: JSON says what to do" \
 		"$(env "$only" WEFT_RUN_DIR="$tap_tmp/other-run" timeout 300 "$weft" \
-			check --json "10.213.7.2:$port" | python3 -c 'import json, sys
+			check --json "$net.2:$port" | python3 -c 'import json, sys
 seen = json.load(sys.stdin)
 print(*(x["weft"] for x in seen["devices"]), *seen["change"])' |
 			grep -o "tcp tcp\|of one host.*WEFT_RUN_DIR")" \
@@ -267,28 +270,28 @@ of one host, but weft_shm does not reach the other: it shares neither the \
 network namespace nor the run folder; mount one folder in both (WEFT_RUN_DIR"
 	# on a very busy host the time may be up
 	tap_equal "it reports the speed of each" \
-		"$(env "$only" timeout 300 "$weft" check "10.213.7.2:$port" |
+		"$(env "$only" timeout 300 "$weft" check "$net.2:$port" |
 			grep -cE "^  weft_tcp wd$$a - wdb +([0-9.]+ us |not measured)")" 1
 	if test -n "$WEFT_TEST_LONG"; then
 		# SYNs arrive, and no answer comes back
-		ip -n "$ns" route del 10.213.9.0/24
+		ip -n "$ns" route del $net.128/25
 		says "a device that fails although addresses and routes promise it" 1 \
 			"wd$$a does not work.*WEFT_NET_DEVICES=^wd$$a" \
-			env "$only" "$weft" check "10.213.7.2:$port"
+			env "$only" "$weft" check "$net.2:$port"
 	fi
 	ip -n "$ns" link del wdb
 	ip -n "$ns" link del docker0
 	serve ip netns exec "$ns" env "${gpu[@]}"
 	says "two pods with a shared folder use weft_nvl" 0 \
 		"GPU memory over weft_nvl" \
-		env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
+		env "${gpu[@]}" "$weft" check "$net.2:$port"
 	says "two pods without a shared folder: the reason" 0 \
 		"shares neither the network namespace nor the run folder" \
 		env "${gpu[@]}" WEFT_RUN_DIR="$tap_tmp/other-run" \
-		"$weft" check "10.213.7.2:$port"
+		"$weft" check "$net.2:$port"
 	says "NCCL is not introduced without device nodes here" 0 \
 		"NCCL between the two is not introduced: no GPU's device node" \
-		env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
+		env "${gpu[@]}" "$weft" check "$net.2:$port"
 	# shellcheck disable=SC2016 # the inner shell's
 	nodes=(unshare --mount bash -c 'dev=$(mktemp -d) &&
 		mount -t tmpfs dev "$dev" && mkdir "$dev/shm" &&
@@ -297,14 +300,14 @@ network namespace nor the run folder; mount one folder in both (WEFT_RUN_DIR"
 		mount --move "$dev" /dev && exec "$@"' -)
 	says "NCCL is not introduced without device nodes there" 0 \
 		"NCCL between the two is not introduced: see 'weft info nccl' there" \
-		"${nodes[@]}" env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
+		"${nodes[@]}" env "${gpu[@]}" "$weft" check "$net.2:$port"
 	serve ip netns exec "$ns" "${nodes[@]}" env "${gpu[@]}"
 	says "NCCL is introduced between two pods" 0 "NCCL between the two uses its own NVLink" \
-		"${nodes[@]}" env "${gpu[@]}" "$weft" check "10.213.7.2:$port"
+		"${nodes[@]}" env "${gpu[@]}" "$weft" check "$net.2:$port"
 	says "NCCL is not introduced without a shared folder" 0 \
 		"NCCL between the two is not introduced: they differ" \
 		"${nodes[@]}" env "${gpu[@]}" WEFT_RUN_DIR="$tap_tmp/other-run" \
-		"$weft" check "10.213.7.2:$port"
+		"$weft" check "$net.2:$port"
 	stop
 else
 	tap_skip "checks between two network namespaces" "no right to make a network namespace, or no mount point at /"

@@ -274,11 +274,7 @@ suite() # [--long]
 	start build_ahead
 	ahead=$!
 	# minutes more, which CI has
-	if test -n "$ci"; then
-		begin_tests "coverage" 3600 bash tests/tools/coverage.sh \
-			"$build_root/coverage"
-		begin_tests "a bare machine" 3600 bash tests/tools/bare.sh
-	fi
+	test -z "$ci" || begin_tests "a bare machine" 3600 bash tests/tools/bare.sh
 
 	run_check "make check" 3600 "$WEFT_BUILD"
 	run_tests "analyzers" 600 bash tests/check/analyze.sh
@@ -325,6 +321,9 @@ suite() # [--long]
 	if try_build "ASan and UBSan" asan; then
 		run_check "make check, ASan and UBSan" 3600 "$build_root/asan"
 	fi
+	# behind those that run the same tests
+	test -z "$ci" || begin_tests "coverage" 3600 bash tests/tools/coverage.sh \
+		"$build_root/coverage"
 	end_tests "Soft-RoCE"
 	if test -n "$long"; then
 		run_tests "NCCL on Soft-RoCE" 1800 bash tests/vm/versions.sh
