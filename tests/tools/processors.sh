@@ -30,7 +30,8 @@ packages() # DEBIAN-ARCHITECTURE
 	mv "$tap_tmp/debs/usr" "$prefix"
 }
 
-run() { "$emulator" -L "/usr/$host" "$@"; }
+# WEFT_BUILD: for the fake GPU driver
+run() { WEFT_BUILD=$tap_tmp/$cpu "$emulator" -L "/usr/$host" "$@"; }
 
 passes() # NAME COMMAND...
 {
@@ -65,6 +66,7 @@ programs()
 		sed 's|%D%|tests/fuzz|')
 	# shellcheck disable=SC2086 # a list
 	make -s -j"$(nproc)" tests/conformance/conformance $replays \
+		tests/lib/libfake_cuda.la \
 		>"$tap_tmp/log" 2>&1 || {
 		tap_not_ok "$cpu: programs of the tests are built" \
 			"$(tail -20 "$tap_tmp/log")"
@@ -79,8 +81,8 @@ programs()
 	done < <(sed -n '/# SKIP/s/^ok [0-9]* - //p' "$tap_tmp/log")
 }
 
-# Those that need no fake GPU (x86 code), no other user, and nothing that
-# qemu-user has not: madvise(), resource limits, an interface's speed.
+# Those that need no other user, and nothing that qemu-user has not: madvise(),
+# resource limits, an interface's speed.
 units="util/clock util/hash util/list util/log util/parse util/random
 	util/table settings/settings host/host host/netdevs host/verbs
 	host/verbs_lists bootstrap/address bootstrap/hello devices/common/conn
@@ -114,7 +116,7 @@ criterion() # DEBIAN-ARCHITECTURE
 emulated() # COMMAND...
 {
 	# shellcheck disable=SC2016 # the inner shell's
-	QEMU_LD_PREFIX=$criterion unshare -Urm --pid --fork --kill-child \
+	WEFT_BUILD=$tap_tmp/$cpu QEMU_LD_PREFIX=$criterion unshare -Urm --pid --fork --kill-child \
 		--mount-proc sh -c '
 		mount -t binfmt_misc none /proc/sys/fs/binfmt_misc &&
 		printf %s ":arm:M::$0:$1:$2:F" \

@@ -15,18 +15,25 @@
 /*
  * UCX hooks these by writing a jump over their first instructions, and moves
  * what stood there; it knows few instructions (ucm/bistro/bistro_x86_64.c).
- * So they begin with some of those.  To be declared with HOOKED(name) behind.
+ * So they begin with some of those; elsewhere nothing hooks them.  To be
+ * declared with HOOKED(name) behind.
  */
+#ifdef __x86_64__
+#define MOVABLE \
+	"push %rbp\npop %rbp\npush %rbp\npop %rbp\npush %rbp\npop %rbp\n"
+#define JUMP "jmp"
+#else
+#define MOVABLE ""
+#define JUMP	"b" /* of Arm and POWER */
+#endif
 #define HOOKED(name) \
 	__asm__("hooked_" #name) __attribute__((visibility("hidden")))
-#define HOOKABLE(name)                                       \
-	__asm__(".pushsection .text\n"                       \
-		".globl " #name "\n"                         \
-		".type " #name ", @function\n" #name ":\n"   \
-		"push %rbp\npop %rbp\npush %rbp\npop %rbp\n" \
-		"push %rbp\npop %rbp\n"                      \
-		"jmp hooked_" #name "\n"                     \
-		".size " #name ", . - " #name "\n"           \
+#define HOOKABLE(name)                                                  \
+	__asm__(".pushsection .text\n"                                  \
+		".globl " #name "\n"                                    \
+		".type " #name ", @function\n" #name ":\n" MOVABLE JUMP \
+		" hooked_" #name "\n"                                   \
+		".size " #name ", . - " #name "\n"                      \
 		".popsection")
 
 #define GPUS	   8
