@@ -11,7 +11,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/lib/pair.h"
+#include "bench/alone.h"
+#include "bench/memory.h"
 #include "util/parse.h"
 
 #define ALL_MS	      120000 /* for all peers */
@@ -31,23 +31,6 @@ static void die(const char *what, int err)
 {
 	fprintf(stderr, "idle: %s: %s\n", what, strerror(err));
 	exit(1);
-}
-
-void fail_at(const char *file, int line, const char *fmt, ...)
-{
-	va_list ap;
-
-	fprintf(stderr, "idle: %s:%d: ", file, line);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	exit(1);
-}
-
-/* One that is kept would count as memory of its peer. */
-static void drop_message(struct side *s, uint8_t id, void *data, size_t len)
-{
 }
 
 static void raise_fd_limit(unsigned long want)
@@ -65,22 +48,11 @@ static void raise_fd_limit(unsigned long want)
 /* Private memory of this process in bytes: what its peers make it hold. */
 static long resident(void)
 {
-	char line[128];
-	long kib, sum = 0;
-	FILE *f = fopen("/proc/self/smaps_rollup", "re");
+	const long kib = private_kib();
 
-	if (!f)
+	if (kib < 0)
 		die("/proc/self/smaps_rollup", errno);
-	while (fgets(line, sizeof(line), f))
-		if (!strncmp(line, "Private_", 8)) {
-			kib = 0;
-			for (char *p = strchr(line, ':'); p && *p; p++)
-				if (*p >= '0' && *p <= '9')
-					kib = kib * 10 + (*p - '0');
-			sum += kib * 1024;
-		}
-	fclose(f);
-	return sum;
+	return kib * 1024;
 }
 
 static unsigned int sockets(void)

@@ -32,6 +32,8 @@
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
+#include "bench/memory.h"
+
 enum { HELLO, ANSWER };
 enum { LIMIT = 300, POLLS = 20000, TURNS = 30, MAX_PROCESSES = 64 };
 
@@ -273,20 +275,6 @@ static void listen_on(ucp_worker_h worker)
 	check(ucp_listener_create(worker, &params, &listener), "listener");
 	check(ucp_listener_query(listener, &attr), "listener");
 	memcpy(&all->listener, &attr.sockaddr, sizeof(all->listener));
-}
-
-static long private_kib(void)
-{
-	FILE *file = fopen("/proc/self/smaps_rollup", "re");
-	char line[256];
-	long kib, sum = 0;
-
-	while (file && fgets(line, sizeof(line), file))
-		if (sscanf(line, "Private_%*[a-zA-Z]: %ld", &kib) == 1)
-			sum += kib;
-	if (file)
-		fclose(file);
-	return sum;
 }
 
 /* One that never ends is the caller's failure. */

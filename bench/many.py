@@ -1,28 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """join.c under one arm's settings: many workers of one scheduler."""
 import json
-import os
 import subprocess
 
 import perftest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 JOINING = ("tcp", "weft_tcp", "weft_shm")
 WORKERS = (100, 1000)
 POLLED = ("posix", "weft_shm", "weft_tcp")
 SILENT = (1, 10, 50)
 
 
-def build(ucx, folder):
+def flags(ucx):
     """It needs the headers of that UCX, which weft does not."""
-    os.makedirs(folder, exist_ok=True)
-    program = f"{folder}/join"
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-o",
-                    program, f"{HERE}/join.c", "-I", f"{ucx}/include",
-                    "-L", f"{ucx}/lib",
-                    "-Wl,--unresolved-symbols=ignore-in-shared-libs",
-                    "-lucp", "-lucs"], check=True)
-    return program
+    return ["-I", f"{ucx}/include", "-L", f"{ucx}/lib",
+            "-Wl,--unresolved-symbols=ignore-in-shared-libs", "-lucp", "-lucs"]
 
 
 def told(program, ucx, preload, arm, workers, *how):

@@ -9,36 +9,19 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "bench/alone.h"
 #include "stats/page.h"
-#include "tests/lib/pair.h"
 #include "util/parse.h"
 
 static struct side a, b;
 static char bytes[8], target[8];
 static uint8_t rkey[WEFT_RKEY_MAX];
-
-void fail_at(const char *file, int line, const char *fmt, ...)
-{
-	va_list ap;
-
-	fprintf(stderr, "page: %s:%d: ", file, line);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	exit(1);
-}
-
-static void drop_message(struct side *s, uint8_t id, void *data, size_t len)
-{
-}
 
 /* As a program that sleeps until its event descriptor is readable. */
 static void sleep_both(void)

@@ -11,7 +11,6 @@ import time
 
 import perftest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 MBIT = int(os.environ.get("WEFT_BENCH_MBIT", "1000"))
 ARMS = ("a socket", "tcp", "weft_tcp")
 # One way in us; of a million frames; MTU
@@ -32,14 +31,6 @@ with socket.create_connection((sys.argv[1], 13337)) as c:
     while True:
         c.sendall(bytes(1 << 20))
 """
-
-
-def build(folder):
-    os.makedirs(folder, exist_ok=True)
-    program = f"{folder}/wire"
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-o",
-                    program, f"{HERE}/wire.c", "-D_GNU_SOURCE"], check=True)
-    return program
 
 
 def share(mtu):
