@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
+#include <poll.h>
+#include <sys/stat.h>
 
 #include "devices/nvlink/nvl.h"
+#include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 const struct weft_dev_ops *const nvl = &weft_nvlink_ops;
 struct fake fake;
-
-char run_folder[] = "/tmp/weft-nvl-test-XXXXXX";
-
-void begin_folder(void)
-{
-	cr_assert(mkdtemp(run_folder) != NULL);
-	setenv("WEFT_RUN_DIR", run_folder, 1);
-}
-
-void end_folder(void)
-{
-	char cmd[64];
-
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", run_folder);
-	cr_expect(eq(int, system(cmd), 0));
-}
 
 void begin_pair(void)
 {
@@ -29,11 +16,14 @@ void begin_pair(void)
 	setenv(FAKE_NVML, "1", 1);
 }
 
-void end_pair(void)
+void begin_ipc_pair(void)
 {
-	side_close(&a);
-	side_close(&b);
-	end_folder();
+	char folder[64];
+
+	begin_pair();
+	snprintf(folder, sizeof(folder), "%s/ipc", run_folder);
+	cr_assert(eq(int, mkdir(folder, 0700), 0));
+	setenv(FAKE_CUDA_IPC, folder, 1);
 }
 
 void load_fake(void)
@@ -151,4 +141,45 @@ int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 			  "the get's bytes are wrong (failed: %s)",
 			  fake.fake_cuda_failed());
 	return err;
+}
+
+void sleep_until(const unsigned int *done, const unsigned int *ended)
+{
+	const uint64_t end = now_ms() + WAIT_MS;
+	struct pollfd fds[2] = {
+		{ .fd = a.ops->event_fd(a.iface), .events = POLLIN },
+		{ .fd = b.ops->event_fd(b.iface), .events = POLLIN },
+	};
+
+	for (;;) {
+		progress_all();
+		if (*done || (ended && *ended))
+			return;
+		if (a.ops->arm(a.iface) || b.ops->arm(b.iface))
+			continue;
+		cr_assert(ne(int, poll(fds, 2, WAIT_MS), 0),
+			  "nothing wakes it: '%s' failed",
+			  fake.fake_cuda_failed());
+		cr_assert(lt(u64, now_ms(), end), "'%s' failed: no end",
+			  fake.fake_cuda_failed());
+	}
+}
+
+static struct fake_cuda_live before;
+static unsigned int fds_before;
+
+void note_alive(void)
+{
+	fds_before = count_fds();
+	fake.fake_cuda_live(&before);
+}
+
+void expect_no_more_alive(const char *failed, int n)
+{
+	struct fake_cuda_live after;
+
+	fake.fake_cuda_live(&after);
+	cr_expect(memcmp(&before, &after, sizeof(before)) == 0,
+		  "%s, %d: something lives on", failed, n);
+	cr_expect(eq(uint, count_fds(), fds_before), "%s, %d", failed, n);
 }

@@ -17,13 +17,9 @@ extern struct fake {
 #undef X
 } fake;
 
-/* A WEFT_RUN_DIR of this test's own, until it ends. */
-extern char run_folder[];
-void begin_folder(void);
-void end_folder(void);
-/* The same with NVML, and with the sides a and b, which it closes. */
+/* begin_folder(), with NVML; and with memory that IPC handles name. */
 void begin_pair(void);
-void end_pair(void);
+void begin_ipc_pair(void);
 /* Keeps warnings and errors, loads the driver and makes two contexts. */
 void load_fake(void);
 
@@ -43,6 +39,17 @@ int put_checked(struct side *s, uint8_t *src, uint8_t *dst, size_t len,
 		const void *key);
 int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
 		const void *key);
+
+/*
+ * As a program that sleeps until something happens: a and b, until *@done, or
+ * *@ended unless that is NULL.
+ */
+void sleep_until(const unsigned int *done, const unsigned int *ended);
+
+/* What the driver and the kernel have of this process, and that it is so again.
+ */
+void note_alive(void);
+void expect_no_more_alive(const char *failed, int n);
 
 #undef wait_for
 #define wait_for(cond) cr_assert(until(cond), "no '%s' in time", #cond)

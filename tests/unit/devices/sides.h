@@ -16,6 +16,13 @@ extern struct side a, b, c;
 /* Progresses those that are open. */
 void progress_all(void);
 
+/* A WEFT_RUN_DIR of this test's own, until it ends. */
+extern char run_folder[];
+void begin_folder(void);
+void end_folder(void);
+/* The same, with the sides a and b, which it closes. */
+void end_pair(void);
+
 /* For Criterion, whose arguments may not begin with an operator. */
 static inline bool yes(bool it_is)
 {

@@ -12,26 +12,13 @@
 #include "tests/lib/refuse.h"
 #include "tests/unit/devices/sides.h"
 
-static char run_folder[] = "/tmp/weft-local-test-XXXXXX";
-
 static void begin(void)
 {
-	cr_assert(mkdtemp(run_folder) != NULL);
-	setenv("WEFT_RUN_DIR", run_folder, 1);
+	begin_folder();
 	log_keep();
 }
 
-static void finish(void)
-{
-	char cmd[64];
-
-	side_close(&a);
-	side_close(&b);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", run_folder);
-	cr_expect(eq(int, system(cmd), 0));
-}
-
-TestSuite(local, .init = begin, .fini = finish, .timeout = 60);
+TestSuite(local, .init = begin, .fini = end_pair, .timeout = 60);
 
 /* ---- what a sandbox refuses ---------------------------------------------- */
 

@@ -4,61 +4,20 @@
  * does once.  Then the bytes are right all the same, or an error is reported;
  * and nothing is left open, mapped or allocated.
  */
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl.h"
-#include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define LEN (1u << 18)
 
 static uint8_t *gpu0, *gpu1, *vmm, *plain;
 
-static void finish(void)
-{
-	end_folder();
-}
-
-static void begin(void)
-{
-	char folder[64];
-
-	begin_pair();
-	snprintf(folder, sizeof(folder), "%s/ipc", run_folder);
-	cr_assert(eq(int, mkdir(folder, 0700), 0));
-	setenv(FAKE_CUDA_IPC, folder, 1);
-}
-
-TestSuite(nvl_fault, .init = begin, .fini = finish, .timeout = 600);
-
-/* As a program that sleeps until something happens. */
-static void sleep_until(const unsigned int *done)
-{
-	const uint64_t end = now_ms() + WAIT_MS;
-	struct pollfd fds[2] = {
-		{ .fd = nvl->event_fd(a.iface), .events = POLLIN },
-		{ .fd = nvl->event_fd(b.iface), .events = POLLIN },
-	};
-
-	for (;;) {
-		progress_all();
-		/* b's end is a's as well */
-		if (*done || a.errors)
-			return;
-		if (nvl->arm(a.iface) || nvl->arm(b.iface))
-			continue;
-		cr_assert(ne(int, poll(fds, 2, WAIT_MS), 0),
-			  "nothing wakes it: '%s' failed",
-			  fake.fake_cuda_failed());
-		cr_assert(lt(u64, now_ms(), end), "'%s' failed: no end",
-			  fake.fake_cuda_failed());
-	}
-}
+TestSuite(nvl_fault, .init = begin_ipc_pair, .fini = end_folder,
+	  .timeout = 600);
 
 static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 {
@@ -71,7 +30,8 @@ static int put_asleep(uint8_t *src, uint8_t *dst, const void *key)
 	ret = nvl->put(a.ep, &iov, 1, (uintptr_t)dst, key, NULL, &w.op);
 	if (ret != -EINPROGRESS)
 		return ret;
-	sleep_until(&w.done);
+	/* b's end is a's as well */
+	sleep_until(&w.done, &a.errors);
 	if (!w.done)
 		return a.error;
 	if (!w.status)
@@ -142,9 +102,6 @@ static unsigned int life(int fail)
 	return errors;
 }
 
-static struct fake_cuda_live before;
-static unsigned int fds;
-
 static void load(void)
 {
 	load_fake();
@@ -155,21 +112,15 @@ static void load(void)
 	vmm = fake.fake_cuda_vmm(1, LEN);
 	cr_assert(zero(uint, life(0)));
 	cr_assert(zero(uint, log_lines("")));
-	fds = count_fds();
-	fake.fake_cuda_live(&before);
+	note_alive();
 }
 
 static void look(unsigned int errors, const char *name, int n)
 {
-	struct fake_cuda_live after;
-
 	/* once per process, most of it; what cannot be mapped, the key says */
 	cr_expect(yes(!errors || unsaid || log_lines("")),
 		  "%s, %d: nothing was logged", name, n);
-	fake.fake_cuda_live(&after);
-	cr_expect(memcmp(&before, &after, sizeof(before)) == 0,
-		  "%s, %d: something lives on", name, n);
-	cr_expect(eq(uint, count_fds(), fds), "%s, %d", name, n);
+	expect_no_more_alive(name, n);
 }
 
 Test(nvl_fault, every_failing_driver_call_is_reported_or_survived)

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,16 +13,6 @@ pid_t peer;
 /* The peer's interfaces: the one that it uses and runs, and the other one. */
 static struct side sides[2];
 static struct side *with = sides;
-
-void nvl_handle_begin(void)
-{
-	char folder[64];
-
-	begin_pair();
-	snprintf(folder, sizeof(folder), "%s/ipc", run_folder);
-	cr_assert(eq(int, mkdir(folder, 0700), 0));
-	setenv(FAKE_CUDA_IPC, folder, 1);
-}
 
 void nvl_handle_end(void)
 {

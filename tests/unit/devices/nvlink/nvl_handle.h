@@ -41,7 +41,6 @@ extern struct shared {
 
 extern pid_t peer;
 
-void nvl_handle_begin(void);
 void nvl_handle_end(void);
 void have_peer(void);
 /* Waits until the peer has done it. */

@@ -13,7 +13,7 @@
 
 #include "tests/unit/devices/nvlink/nvl_handle.h"
 
-TestSuite(nvl_handle, .init = nvl_handle_begin, .fini = nvl_handle_end,
+TestSuite(nvl_handle, .init = begin_ipc_pair, .fini = nvl_handle_end,
 	  .timeout = 120);
 
 /* ---- what is mapped, and when -------------------------------------------- */

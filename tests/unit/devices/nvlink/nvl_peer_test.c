@@ -134,6 +134,17 @@ static struct weft_mem *register_another(void)
 	return m;
 }
 
+static pid_t own_beside_late_copy(struct shared *sh)
+{
+	pid_t pid = fork();
+
+	cr_assert(ge(int, pid, 0));
+	if (!pid)
+		copy_late(sh);
+	be_the_owner(sh);
+	return pid;
+}
+
 static void check_release_waits(bool broken)
 {
 	struct shared *sh = share();
@@ -142,11 +153,7 @@ static void check_release_waits(bool broken)
 	pthread_t thread;
 	pid_t pid;
 
-	pid = fork();
-	cr_assert(ge(int, pid, 0));
-	if (!pid)
-		copy_late(sh);
-	be_the_owner(sh);
+	pid = own_beside_late_copy(sh);
 	cr_assert(not(is_revoked()));
 	if (broken) {
 		nvl_conn_break(conn_of(&b), -EIO);
@@ -205,11 +212,7 @@ Test(nvl_peer, child_of_a_process_that_waits_for_copies)
 	unsigned int i;
 	pid_t pid;
 
-	pid = fork();
-	cr_assert(ge(int, pid, 0));
-	if (!pid)
-		copy_late(sh);
-	be_the_owner(sh);
+	pid = own_beside_late_copy(sh);
 	cr_assert(
 		eq(int, pthread_create(&thread, NULL, release, &released), 0));
 	while (!is_revoked())

@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* GPUs under MIG, on the fake driver: their memory is not mapped, and said. */
-#include <sys/stat.h>
 
 #include "tests/unit/devices/nvlink/nvl_mapped.h"
 
 static const char the_line[] = "its memory is not mapped by other processes";
 
-static void begin(void)
-{
-	char folder[64];
-
-	begin_pair();
-	snprintf(folder, sizeof(folder), "%s/ipc", run_folder);
-	cr_assert(eq(int, mkdir(folder, 0700), 0));
-	setenv(FAKE_CUDA_IPC, folder, 1);
-}
-
-TestSuite(nvl_share, .init = begin, .fini = end_pair, .timeout = 60);
+TestSuite(nvl_share, .init = begin_ipc_pair, .fini = end_pair, .timeout = 60);
 
 /* Memory of both kinds: how it may be mapped. */
 static void offer(enum nvl_key_kind kinds[2])

@@ -4,10 +4,8 @@
  * program's life does once.  Then the bytes are right all the same, or an error
  * is reported; and nothing is left open or pinned.
  */
-#include <poll.h>
 
 #include "devices/shm/shm.h"
-#include "tests/lib/fds.h"
 #include "tests/unit/devices/nvl_pair.h"
 
 #define LEN (1u << 18)
@@ -15,35 +13,7 @@
 static const struct weft_dev_ops *const dev = &weft_shm_ops;
 static uint8_t *gpu0, *gpu1, *host;
 
-static void finish(void)
-{
-	end_folder();
-}
-
-TestSuite(shm_fault, .init = begin_pair, .fini = finish, .timeout = 600);
-
-/* As a program that sleeps until something happens. */
-static void sleep_until(const unsigned int *done)
-{
-	struct pollfd fds[2] = {
-		{ .fd = dev->event_fd(a.iface), .events = POLLIN },
-		{ .fd = dev->event_fd(b.iface), .events = POLLIN },
-	};
-	const uint64_t end = now_ms() + WAIT_MS;
-
-	for (;;) {
-		progress_all();
-		if (*done)
-			return;
-		if (dev->arm(a.iface) || dev->arm(b.iface))
-			continue;
-		cr_assert(ne(int, poll(fds, 2, WAIT_MS), 0),
-			  "nothing wakes it: '%s' failed",
-			  fake.fake_cuda_failed());
-		cr_assert(lt(u64, now_ms(), end), "'%s' failed: no end",
-			  fake.fake_cuda_failed());
-	}
-}
+TestSuite(shm_fault, .init = begin_pair, .fini = end_folder, .timeout = 600);
 
 static int move(bool get, uint8_t *local, uint8_t *peer, const void *key)
 {
@@ -61,7 +31,7 @@ static int move(bool get, uint8_t *local, uint8_t *peer, const void *key)
 			      &w.op));
 	if (ret != -EINPROGRESS)
 		return ret;
-	sleep_until(&w.done);
+	sleep_until(&w.done, NULL);
 	if (!w.status)
 		pattern_check(fake.fake_cuda_failed(), dst, LEN, 3);
 	return w.status;
@@ -106,9 +76,6 @@ static unsigned int life(int fail)
 	return errors;
 }
 
-static struct fake_cuda_live before;
-static unsigned int fds;
-
 static void load(void)
 {
 	load_fake();
@@ -119,21 +86,15 @@ static void load(void)
 	host = malloc(LEN);
 	cr_assert(zero(uint, life(0)));
 	cr_assert(zero(uint, log_lines("")));
-	fds = count_fds();
-	fake.fake_cuda_live(&before);
+	note_alive();
 }
 
 static void look(unsigned int errors, const char *name, int n)
 {
-	struct fake_cuda_live after;
-
 	/* once per process, most of it */
 	cr_expect(yes(!errors || log_lines("")), "%s, %d: nothing was logged",
 		  name, n);
-	fake.fake_cuda_live(&after);
-	cr_expect(memcmp(&before, &after, sizeof(before)) == 0,
-		  "%s, %d: something lives on", name, n);
-	cr_expect(eq(uint, count_fds(), fds), "%s, %d", name, n);
+	expect_no_more_alive(name, n);
 }
 
 Test(shm_fault, every_failing_driver_call_is_reported_or_survived)

@@ -14,28 +14,15 @@
 #include "tests/lib/fallocate.h"
 #include "tests/unit/devices/sides.h"
 
-static char run_folder[] = "/tmp/weft-shm-test-XXXXXX";
-
 static void begin(void)
 {
-	cr_assert(mkdtemp(run_folder) != NULL);
-	setenv("WEFT_RUN_DIR", run_folder, 1);
+	begin_folder();
 	log_keep();
 	cr_assert(zero(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC)));
 	cr_assert(zero(int, side_init(&b, &weft_shm_ops, "shm", AF_UNSPEC)));
 }
 
-static void finish(void)
-{
-	char cmd[64];
-
-	side_close(&a);
-	side_close(&b);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", run_folder);
-	cr_expect(eq(int, system(cmd), 0));
-}
-
-TestSuite(shm, .init = begin, .fini = finish, .timeout = 60);
+TestSuite(shm, .init = begin, .fini = end_pair, .timeout = 60);
 
 static bool is_in(const struct shm_ring *ring, const void *p)
 {
