@@ -143,8 +143,7 @@ struct tcp_queued tcp_bulk_submit(struct tcp_bulk *b, struct tcp_put *put)
 
 	pthread_mutex_lock(&b->lock);
 	assign_seq(b, put);
-	if (weft_list_empty(&b->queue))
-		tcp_tune_busy(b);
+	tcp_tune_busy(b);
 	weft_list_add_tail(&b->queue, &put->link);
 	q.chunks = count_waiting(b);
 	q.few_streams = count_missing(b);
@@ -306,6 +305,8 @@ static void tcp_finish_put(struct tcp_bulk *b, struct tcp_put *put)
 		acked++;
 	}
 	atomic_store(&b->acked, acked);
+	if (acked == atomic_load(&b->next_seq))
+		tcp_tune_idle(b);
 }
 
 /* Bulk lock held: a stream stops sending from @put; true: it is complete. */
@@ -358,8 +359,6 @@ struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_stream *s,
 	pthread_mutex_lock(&b->lock);
 	if (sent) {
 		measure(conn, sent->len);
-		if (weft_list_empty(&b->queue))
-			tcp_tune_idle(b);
 		done = release_put(b, put); /* with @sent */
 	}
 	if (!s->suspended)
@@ -379,8 +378,6 @@ void tcp_bulk_frame_sent(struct tcp_conn *conn, struct tcp_put *put)
 
 	pthread_mutex_lock(&b->lock);
 	done = release_put(b, put);
-	if (weft_list_empty(&b->queue))
-		tcp_tune_idle(b);
 	pthread_mutex_unlock(&b->lock);
 	if (done)
 		tcp_events_add_put(conn->iface, put);

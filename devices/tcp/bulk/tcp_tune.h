@@ -5,6 +5,10 @@
 
 #include "devices/tcp/bulk/tcp_bulk.h"
 
+/*
+ * A put is submitted; all are acknowledged.  Not only sent: the more streams,
+ * the more of a message lies in socket buffers before any of it has arrived.
+ */
 void tcp_tune_busy(struct tcp_bulk *b);
 void tcp_tune_idle(struct tcp_bulk *b);
 void tcp_tune_bytes(struct tcp_bulk *b, size_t n, unsigned int max);

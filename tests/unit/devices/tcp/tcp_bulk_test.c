@@ -168,6 +168,21 @@ Test(tcp_bulk, a_put_is_cut_into_chunks_that_any_stream_takes)
 	cr_expect(eq(uint, collect(), 1));
 }
 
+Test(tcp_bulk, throughput_counts_the_time_until_all_is_acknowledged)
+{
+	submit(CHUNK);
+	submit(CHUNK);
+	send_one(&left);
+	send_one(&right);
+	cr_expect(nothing_to_send());
+	cr_expect(ne(u64, conn.bulk->tune.busy_since_ns, 0));
+	cr_expect(zero(int, acked(0, 0)));
+	cr_expect(ne(u64, conn.bulk->tune.busy_since_ns, 0), "one is left");
+	cr_expect(zero(int, acked(1, 0)));
+	cr_expect(zero(u64, conn.bulk->tune.busy_since_ns));
+	cr_expect(eq(uint, collect(), 2));
+}
+
 Test(tcp_bulk, an_empty_put_is_a_chunk)
 {
 	struct tcp_chunk_head head;
