@@ -390,12 +390,29 @@ static void end(int sig)
 	ended = 1;
 }
 
-/* No more than the terminal shows: without it the first lines scroll away. */
+/* So much of a line goes on one of the terminal's, if possible up to a space.
+ */
+static size_t fit(const char *text, size_t len, size_t columns)
+{
+	size_t n = columns;
+
+	if (len <= columns)
+		return len;
+	while (n && text[n] != ' ')
+		n--;
+	return n ? n : columns;
+}
+
+/*
+ * No more lines than the terminal shows: without it the first ones scroll away.
+ * Long ones are wrapped: at their end they say what to do.
+ */
 static void print_screen(const char *text)
 {
+	const size_t indent = 6;
 	struct winsize size = { 0 };
+	size_t len, n, at = 0;
 	unsigned int line;
-	size_t len;
 
 	/* a serial line does not know */
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_row)
@@ -403,8 +420,11 @@ static void print_screen(const char *text)
 	fputs("\033[H", stdout);
 	for (line = 1; *text && line < size.ws_row; line++) {
 		len = strcspn(text, "\n");
-		printf("%.*s\033[K\n", (int)weft_min(len, size.ws_col), text);
-		text += len + !!text[len];
+		n = fit(text, len, size.ws_col > at ? size.ws_col - at : 1);
+		printf("%*s%.*s\033[K\n", (int)at, "", (int)n, text);
+		at = n < len ? indent : 0;
+		text += n;
+		text += *text == '\n' || *text == ' ';
 	}
 	printf("\033[J\033[7m%s q ends \033[0m\033[K", *text ? " more " : "");
 	fflush(stdout);
