@@ -236,6 +236,13 @@ bool weft_page_write(void)
 	return changed;
 }
 
+void weft_page_introduced(const char *id)
+{
+	snprintf(head.introduced, sizeof(head.introduced), "%s", id);
+	if (page_fd >= 0)
+		write_head();
+}
+
 void weft_page_note(enum weft_level level, const char *text)
 {
 	if (page_fd < 0 || level > WEFT_LOG_INFO)

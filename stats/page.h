@@ -67,7 +67,8 @@ struct weft_page_head {
 	char runtime[16];
 	char program[32];
 	char host[64];
-	char message[328]; /* the last one of weft's */
+	char introduced[40]; /* as what NCCL is, WEFT_SAMEHOST_ID; "": not */
+	char message[288];   /* the last one of weft's */
 };
 
 /* One peer of one interface; the texts end with a zero. */
@@ -110,6 +111,7 @@ void weft_page_hide(struct weft_page_row *row);
  * next time.
  */
 bool weft_page_write(void);
+void weft_page_introduced(const char *id);
 /* Takes a message that weft has logged, and writes it; it logs nothing. */
 void weft_page_note(enum weft_level level, const char *text);
 

@@ -227,9 +227,26 @@ static void warn_of_detour(void)
 
 /* ---- rows ---------------------------------------------------------------- */
 
-struct weft_stats *weft_stats_open(const char *device, const char *netdev)
+static void enter_page(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, begin);
+	lock_stats();
+	weft_page_open(runtime);
+	unlock_stats();
+}
+
+void weft_stats_introduced(const char *id)
+{
+	enter_page();
+	lock_stats();
+	weft_page_introduced(id);
+	unlock_stats();
+}
+
+struct weft_stats *weft_stats_open(const char *device, const char *netdev)
+{
 	struct weft_stats *s = calloc(1, sizeof(*s));
 
 	if (!s)
@@ -239,10 +256,9 @@ struct weft_stats *weft_stats_open(const char *device, const char *netdev)
 	copy_name(s->device, sizeof(s->device), device);
 	copy_name(s->netdev, sizeof(s->netdev), netdev);
 	s->pid = getpid();
-	pthread_once(&once, begin);
+	enter_page();
 	lock_stats();
 	weft_list_add_tail(&open_stats, &s->link);
-	weft_page_open(runtime);
 	unlock_stats();
 	return s;
 }

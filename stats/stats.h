@@ -33,6 +33,12 @@ struct weft_stats; /* the rows of one interface */
 void weft_stats_runtime(const char *name);
 const char *weft_stats_loaded_by(void);
 
+/*
+ * NCCL here is introduced as @id: `weft status` shows this process from now on,
+ * which may never have an interface of weft's.
+ */
+void weft_stats_introduced(const char *id);
+
 /* NULL when out of memory; every call below takes NULL. */
 struct weft_stats *weft_stats_open(const char *device, const char *netdev);
 /* The id of this interface: "peer" in the peers' rows. */

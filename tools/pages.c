@@ -120,6 +120,7 @@ static int read_page(int dir, const char *name, struct page *page,
 		clean_text(head->runtime, sizeof(head->runtime));
 		clean_text(head->program, sizeof(head->program));
 		clean_text(head->host, sizeof(head->host));
+		clean_text(head->introduced, sizeof(head->introduced));
 		clean_text(head->message, sizeof(head->message));
 		page->pid = find_holder(&st);
 		if (!page->pid)
@@ -236,6 +237,12 @@ bool page_has(const struct page *p, uint64_t id)
 		if (p->rows[i].id == id)
 			return true;
 	return false;
+}
+
+bool pages_introduced(const struct page *a, const struct page *b)
+{
+	return *a->head.introduced &&
+	       !strcmp(a->head.introduced, b->head.introduced);
 }
 
 const struct page *pages_find(const struct pages *pages, uint64_t id)

@@ -44,6 +44,8 @@ void pages_free(struct pages *pages);
 /* The process that has an interface @id; NULL: none, or @id is 0. */
 const struct page *pages_find(const struct pages *pages, uint64_t id);
 bool page_has(const struct page *p, uint64_t id);
+/* Are both NCCL's, and has weft introduced them to each other? */
+bool pages_introduced(const struct page *a, const struct page *b);
 
 /* "python 4711", "python 4711 (17 in pod-a)", "python (17 in pod-a)" */
 void page_format(const struct page *p, char *to, size_t len);

@@ -211,6 +211,27 @@ static void print_message(FILE *to, const struct weft_page_head *head)
 	fprintf(to, "%s ago: %s\n", age, head->message);
 }
 
+/* Ranks of NCCL's that weft has introduced to each other have the same id. */
+static void print_introduced(FILE *to, const struct pages *pages,
+			     const struct page *page)
+{
+	char name[TEXT_LEN];
+	unsigned int i, n = 0;
+
+	if (!*page->head.introduced)
+		return;
+	for (i = 0; i < pages->n; i++) {
+		if (&pages->list[i] == page ||
+		    !pages_introduced(page, &pages->list[i]))
+			continue;
+		page_format(&pages->list[i], name, sizeof(name));
+		fprintf(to, "%s%s", n++ ? ", " : "  introduced to ", name);
+	}
+	fputs(n ? ": NCCL goes its own ways there\n"
+		: "  introduced, but to no process that is here\n",
+	      to);
+}
+
 static void print_process(FILE *to, const struct pages *pages,
 			  const struct pages *before, const struct page *page)
 {
@@ -220,12 +241,13 @@ static void print_process(FILE *to, const struct pages *pages,
 	format_age(page->head.since_s, age, sizeof(age));
 	fprintf(to, "\n%s: %s, for %s%s\n", name,
 		runtime_name(page->head.runtime), age,
-		page->nrows ? "" : ", no peers");
+		page->nrows || *page->head.introduced ? "" : ", no peers");
 	if (page->nrows)
 		print_peers(to, pages, before, page);
 	if (page->head.unlisted)
 		fprintf(to, "  and %u peers for which its page has no room\n",
 			page->head.unlisted);
+	print_introduced(to, pages, page);
 	print_message(to, &page->head);
 }
 
@@ -300,6 +322,10 @@ static void print_json_process(const struct pages *pages,
 	tool_print_json(head->host);
 	printf(",\"runtime\":");
 	tool_print_json(head->runtime);
+	if (*head->introduced) {
+		printf(",\"introduced\":");
+		tool_print_json(head->introduced);
+	}
 	printf(",\"since\":%" PRIu64 ",\"errors\":%" PRIu64
 	       ",\"message_at\":%" PRIu64 ",\"message\":",
 	       head->since_s, (uint64_t)head->errors,

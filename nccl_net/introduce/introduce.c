@@ -18,7 +18,7 @@
 #include "nccl_net/introduce/files.h"
 #include "nccl_net/introduce/slots.h"
 #include "settings/settings.h"
-#include "stats/neighbour.h"
+#include "stats/stats.h"
 #include "util/drivers/cuda.h"
 #include "util/hash.h"
 #include "util/log.h"
@@ -338,6 +338,8 @@ const char *weft_nccl_introduce(const void *inside, enum weft_introduce_way way,
 	if (yes && !atomic_exchange(&introduced, inside)) {
 		weft_neighbour_meets(weft_hash_u64("weft introduced", host.id,
 						   sizeof(host.id)));
+		weft_stats_runtime("nccl");
+		weft_stats_introduced(host.id);
 		log_introduced();
 	}
 	pthread_mutex_unlock(&lock);

@@ -26,12 +26,12 @@ held = []
 
 def page(name, rows, program=b"python", pid=4711, ns=NS, magic=b"weftpage",
          version=1, used=None, runtime=b"ucx", errors=0, message=b"",
-         unlisted=0, size=HEAD + ROW * ROWS, head_size=HEAD, locked=True):
+         unlisted=0, introduced=b"", size=HEAD + ROW * ROWS, head_size=HEAD, locked=True):
     now = int(time.time())
     head = magic + struct.pack(
-        "<4I5Q2I16s32s64s328s", version, head_size, ROW, ROWS, pid, ns, now - 7200 + pid,
+        "<4I5Q2I16s32s64s40s288s", version, head_size, ROW, ROWS, pid, ns, now - 7200 + pid,
         now - 300, errors, len(rows) if used is None else used, unlisted,
-        runtime, program, b"pod-a", message)
+        runtime, program, b"pod-a", introduced, message)
     assert len(head) == HEAD
     with open(f"{sys.argv[1]}/{name}", "w+b") as f:
         f.write(head + b"".join(rows))
@@ -80,6 +80,9 @@ page("c-0000000000000002", [
     row(2, 11, b"tcp", b"eth0", b"10.0.0.9:5", barrier=200),
 ], program=b"dask", pid=4712, ns=1)
 page("c-0000000000000003", [], program=b"train", runtime=b"nccl", pid=4713)
+page("c-0000000000000006", [], program=b"rank", runtime=b"nccl", pid=4714, introduced=b"weft-1")
+page("c-0000000000000007", [], program=b"rank", runtime=b"nccl", pid=4715, introduced=b"weft-1")
+page("c-0000000000000008", [], program=b"rank", runtime=b"nccl", pid=4716, introduced=b"weft-2")
 page("c-0000000000000004", [], program=b"dead", locked=False)
 page("c-0000000000000005.new", [], program=b"unborn")
 '
@@ -88,7 +91,7 @@ holder=$HOLD_PID
 apart="the run folder nor the network namespace; mount one folder at /run/weft in \
 both containers, or set WEFT_RUN_DIR to it"
 seen=$("$weft" status | sed 's/ for [0-9]* min/ for N min/' | tr -s ' ')
-tap_equal "what it shows" "$seen" "$folder: 3 processes
+tap_equal "what it shows" "$seen" "$folder: 6 processes
 
 python $holder (4711 in pod-a): UCX, for N min
  peer way sent received
@@ -105,30 +108,43 @@ dask $holder (4712 in pod-a): UCX, for N min
  on this host: they share neither $apart
  10.0.0.9:5 weft_tcp, eth0 0 B 0 B
 
-train $holder (4713 in pod-a): NCCL, for N min, no peers"
+train $holder (4713 in pod-a): NCCL, for N min, no peers
+
+rank $holder (4714 in pod-a): NCCL, for N min
+ introduced to rank $holder (4715 in pod-a): NCCL goes its own ways there
+
+rank $holder (4715 in pod-a): NCCL, for N min
+ introduced to rank $holder (4714 in pod-a): NCCL goes its own ways there
+
+rank $holder (4716 in pod-a): NCCL, for N min
+ introduced, but to no process that is here"
 "$weft" status --json >"$tap_tmp/json"
 tap_equal "the same as JSON" "$(python3 - "$tap_tmp/json" <<'PY' 2>&1
 import json, sys
 folder, = json.load(open(sys.argv[1]))
-a, b, c = folder["processes"]
+a, b, c, d = folder["processes"][:4]
 print(a["program"], a["own_pid"], a["host"], a["errors"], a["unlisted"],
       a["message"], len(a["peers"]), a["peers"][0]["process"],
       a["peers"][0]["tx_message_bytes"], "process" in a["peers"][1],
       b["peers"][0]["process"], b["peers"][0]["rx_put_bytes"], c["runtime"],
-      [peer.get("barrier", "none")[:12] for peer in b["peers"]])
+      "introduced" in c, d["introduced"], [peer.get("barrier", "none")[:12] for peer in b["peers"]])
 PY
 )" "python 4711 pod-a 2 3 the peer is ?[31mgone 2 1 1230000000 False 0 1230000000 nccl \
-['this process', 'they share n', 'none']"
+False weft-1 ['this process', 'they share n', 'none']"
 tap_equal "weft top is weft status where there is no terminal" \
 	"$("$weft" top | sed 's/ for [0-9]* min//')" "$("$weft" status | sed 's/ for [0-9]* min//')"
 
 tap_equal "weft info has a matrix of those that run" \
 	"$("$weft" info 2>/dev/null | sed -n '/^Processes/,/^$/p')" \
 	"Processes in $folder
-        1    2    3
-     1  X    TCP  -    python $holder (4711 in pod-a)
-     2  TCP  X    -    dask $holder (4712 in pod-a)
-     3  -    -    X    train $holder (4713 in pod-a)
+        1    2    3    4    5    6
+     1  X    TCP  -    -    -    -    python $holder (4711 in pod-a)
+     2  TCP  X    -    -    -    -    dask $holder (4712 in pod-a)
+     3  -    -    X    -    -    -    train $holder (4713 in pod-a)
+     4  -    -    -    X    OWN  -    rank $holder (4714 in pod-a)
+     5  -    -    -    OWN  X    -    rank $holder (4715 in pod-a)
+     6  -    -    -    -    -    X    rank $holder (4716 in pod-a)
+  OWN  introduced: NCCL's own ways
   TCP  the network
   -    no connection
   2 to 1: this process offers no weft_shm; add it to UCX_TLS

@@ -217,6 +217,19 @@ for way in preload net; do
 done
 pods_rounds=1
 
+# --- what weft status shows -----------------------------------------------------
+pods_setup[0]="with=(env TEST_AT=shm \"TEST_CHILD='$WEFT_BUILD/tools/weft' status\")"
+for way in preload net env; do
+	declare -n vars=by_$way
+	pods 2 "${vars[@]}"
+	tap_equal "$way: weft status shows to whom a rank is introduced" \
+		"$(grep -A1 ': NCCL, for' <<<"$pods_said" | grep -v -e -- |
+			sed 's/\([ (]\)[0-9][0-9]*/\1N/g' | paste - - | sort)" \
+		"rank (N in pod1): NCCL, for N s	  introduced to rank N: NCCL goes its own ways there
+rank N: NCCL, for N s	  introduced to rank (N in pod1): NCCL goes its own ways there"
+done
+pods_setup=()
+
 # --- what others notice -------------------------------------------------------
 # What the network plugin sets for its TCP is another matter.
 child='env | grep -v -e ^_= -e ^LD_PRELOAD -e ^NCCL_NET_PLUGIN \

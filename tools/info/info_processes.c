@@ -11,10 +11,13 @@
 
 #define SHOWN 16 /* as many columns as a terminal has */
 
+#define INTRODUCED 0
+
 /* The first that two have is the one that carries most. */
 static const struct {
 	const char *device, *name, *legend;
 } ways[] = {
+	[INTRODUCED] = { "", "OWN", "introduced: NCCL's own ways" },
 	{ "nvlink", "NVL", "GPU memory is mapped" },
 	{ "shm", "SHM", "shared memory" },
 	{ "ib", "IB", "an adapter" },
@@ -27,6 +30,8 @@ static size_t find_way(const struct page *from, const struct page *to)
 	size_t way, best = ARRAY_SIZE(ways);
 	unsigned int i;
 
+	if (pages_introduced(from, to))
+		return INTRODUCED;
 	for (i = 0; i < from->nrows; i++)
 		for (way = 0; way < best; way++)
 			if (!strcmp(from->rows[i].device, ways[way].device) &&

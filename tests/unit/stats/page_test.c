@@ -530,6 +530,20 @@ Test(page, messages_are_kept)
 	weft_stats_close(s);
 }
 
+Test(page, introduced_process_needs_no_interface)
+{
+	char path[128];
+
+	weft_stats_runtime("nccl");
+	weft_stats_introduced("weft-0123");
+	cr_expect(
+		eq(str, read_page(path)->head.introduced, (char *)"weft-0123"));
+	cr_expect(is_locked(path));
+	weft_stats_close(weft_stats_open("tcp", "lo"));
+	cr_expect(
+		eq(str, read_page(path)->head.introduced, (char *)"weft-0123"));
+}
+
 Test(page, damaged_head_is_refused)
 {
 	struct weft_stats *s = weft_stats_open("tcp", "lo");
