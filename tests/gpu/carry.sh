@@ -145,7 +145,8 @@ pack_nixl()
 	done
 	install -D -t "$root/bin" "$build/tools/weft" "$build/tests/gpu/pod"
 	install -D -m 644 -t "$root/lib" \
-		"$build/ucx_tl/.libs/libweft_preload.so"
+		"$build/ucx_tl/.libs/libweft_preload.so" \
+		"$build"/nccl_net/.libs/libnccl-{net,env}-weft.so
 	install -D -m 644 -t "$root/lib/ucx" \
 		"$build/ucx_tl/.libs/libuct_weft.so"
 	tar -C "$root" -cJf "$out/nixl.tar.xz" .

@@ -22,11 +22,12 @@ import struct
 import sys
 import time
 
-NEWLINK, DELLINK, NEWADDR = 16, 17, 20
+NEWLINK, DELLINK, NEWADDR, NEWROUTE = 16, 17, 20, 24
 REQUEST, ACK, EXCL, CREATE = 1, 4, 0x200, 0x400
 IFLA_IFNAME, IFLA_LINKINFO, IFLA_NET_NS_FD = 3, 18, 28
 INFO_KIND, INFO_DATA, VETH_INFO_PEER = 1, 2, 1
 IFA_ADDRESS, IFA_LOCAL = 1, 2
+RTA_GATEWAY, TABLE_MAIN, BY_BOOT, UNICAST = 5, 254, 3, 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 HERE, THERE = "10.78.%s.1", "10.78.%s.2"
 
@@ -89,6 +90,13 @@ def set_address(name, address):
         attribute(IFA_LOCAL, raw) + attribute(IFA_ADDRESS, raw))
 
 
+def set_gateway(address):
+    ask(NEWROUTE, CREATE | EXCL,
+        struct.pack("8BI", socket.AF_INET, 0, 0, 0, TABLE_MAIN, BY_BOOT, 0,
+                    UNICAST, 0) +
+        attribute(RTA_GATEWAY, socket.inet_aton(address)))
+
+
 def set_up(name, up=True):
     """Down: neither end hears a FIN or a RST."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -113,6 +121,21 @@ def wait(name):
     sys.exit("no interface %s that is up" % name)
 
 
+def enter(outside, inside, number):
+    """A namespace of its own, by a cable whose ends are called so."""
+    host = os.open("/proc/self/ns/net", os.O_RDONLY)
+    namespace("unshare", CLONE_NEWNET)
+    mine = os.open("/proc/self/ns/net", os.O_RDONLY)
+    make_pair(inside, outside, host)
+    set_address(inside, THERE % number)
+    set_up(inside)
+    set_up("lo")
+    namespace("setns", host, CLONE_NEWNET)
+    set_address(outside, HERE % number)
+    set_up(outside)
+    namespace("setns", mine, CLONE_NEWNET)
+
+
 def main():
     if len(sys.argv) < 3 + (sys.argv[1:2] == ["wait"]):
         sys.exit(__doc__)
@@ -123,17 +146,7 @@ def main():
         os.execvp(sys.argv[3], sys.argv[3:])
     name, command = sys.argv[1], sys.argv[2:]
     number = name[len(name.rstrip("0123456789")):] or "0"
-    host = os.open("/proc/self/ns/net", os.O_RDONLY)
-    namespace("unshare", CLONE_NEWNET)
-    mine = os.open("/proc/self/ns/net", os.O_RDONLY)
-    make_pair(name + "1", name + "0", host)
-    set_address(name + "1", THERE % number)
-    set_up(name + "1")
-    set_up("lo")
-    namespace("setns", host, CLONE_NEWNET)
-    set_address(name + "0", HERE % number)
-    set_up(name + "0")
-    namespace("setns", mine, CLONE_NEWNET)
+    enter(name + "0", name + "1", number)
     os.execvp(command[0], command)
 
 
