@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import resource
 import socket
 import subprocess
 import time
@@ -71,12 +72,12 @@ def figures(output):
 
 
 def measure(ucx, preload, arm, test, size, devices=None, prefixes=((), ()),
-            address="127.0.0.1", count=None, extra=None):
+            address="127.0.0.1", count=None, extra=None, options=()):
     """MB/s of tag_bw, or microseconds of tag_lat, averaged over a run."""
     env = environment(ucx, preload, arm, devices)
     env.update(extra or {})
     port = str(free_port())
-    base = [f"{ucx}/bin/ucx_perftest", "-p", port]
+    base = [f"{ucx}/bin/ucx_perftest", "-p", port, *options]
     server = subprocess.Popen([*prefixes[0], *base], env=env,
                               stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL)
@@ -100,3 +101,21 @@ def measure(ucx, preload, arm, test, size, devices=None, prefixes=((), ()),
         raise RuntimeError(done.stdout + done.stderr)
     row = figures(done.stdout)
     return row[2] if test.endswith("_lat") else row[5] * 1048576 / 1e6
+
+
+def processor_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def cost(ucx, preload, arm, size, devices):
+    """
+    MB/s of tag_bw, and seconds of processors of both sides per GB; who polls
+    would take all of them.
+    """
+    count = 3 * COUNTS[size]
+    before = processor_seconds()
+    rate = measure(ucx, preload, arm, "tag_bw", size, devices, count=count,
+                   options=("-E", "sleep"))
+    moved = size * (count + count // 5 + 1) / 1e9
+    return rate, (processor_seconds() - before) / moved

@@ -4,7 +4,8 @@ The benchmark: weft beside UCX's own tcp and Dask's own tcp://, arms in turn,
 the best of several rounds, ratios of figures of the same run.
 
 usage: run.py --build FOLDER --ucx FOLDER --out FOLDER [--rounds N]
-              [--only PART,...: perftest,busy,shaped,dask,idle; many,wire by name alone]
+              [--only PART,...: perftest,busy,shaped,dask,idle;
+               by name alone cost,links,many,mpi,wire]
 """
 import argparse
 import json
@@ -19,6 +20,7 @@ sys.path.insert(0, os.path.abspath(f"{HERE}/../tests/e2e"))
 
 import busy  # noqa: E402
 import many  # noqa: E402
+import mpi  # noqa: E402
 import perftest  # noqa: E402
 import shaped  # noqa: E402
 import wire  # noqa: E402
@@ -65,6 +67,21 @@ def run_perftest(options, results):
             say(f"{where:10} {test:8}{size:10}  " + "  ".join(
                 f"{arm} {value:.1f}" for arm, value in row.items())
                 + f" {unit}   weft: {ratios}")
+
+
+def run_cost(options, results):
+    for size in (65536, 1 << 20, 64 << 20):
+        got = {arm: [] for arm in perftest.PLACES["lo"][2] + ("weft_tcp",)}
+        for _ in range(options.rounds):
+            for arm, rows in got.items():
+                rows.append(perftest.cost(options.ucx, options.preload, arm,
+                                          size, "lo"))
+        results.append({"bench": "cost", "test": "tag_bw", "size": size,
+                        "unit": "MB/s, CPU seconds per GB", "all": got})
+        say(f"lo, tag_bw{size:10}  " + "  ".join(
+            f"{arm} {max(rate for rate, _ in rows):.0f} MB/s, "
+            f"{min(cpu for _, cpu in rows):.3f} CPU s/GB"
+            for arm, rows in got.items()))
 
 
 def run_busy(options, results):
@@ -115,6 +132,27 @@ def run_shaped(options, results):
                 f"{best:8.1f} MB/s, {best / peer:.2f} x UCX's tcp")
     except Skip as reason:
         say(f"shaped flows: left out, {reason}")
+
+
+def run_links(options, results):
+    from lib.netns import Network
+    from lib.tap import Skip
+    for link in shaped.LINKS:
+        got = {arm: [] for arm in shaped.LINK_ARMS}
+        try:
+            for _ in range(min(options.rounds, 2)):
+                for arm, parts in got.items():
+                    parts.append(shaped.link_rate(
+                        options.ucx, options.preload, Network, link, arm, 2))
+        except Skip as reason:
+            say(f"links: left out, {reason}")
+            return
+        best = {arm: max(parts) for arm, parts in got.items()}
+        results.append({"bench": "links", "mbit": link[0], "mtu": link[1],
+                        "unit": "of the link", "best": best, "all": got})
+        say(f"{link[0]} Mbit/s, MTU {link[1]}  " + "  ".join(
+            f"{arm} {part:.3f}" for arm, part in best.items())
+            + " of the link, headers included")
 
 
 def run_dask(options, results):
@@ -210,12 +248,18 @@ def run_many(options, results):
             f"{arm} {min(rows):.1f}" for arm, rows in got.items()) + " ns")
 
 
+def cable_of(case):
+    delay, loss, mtu = case
+    return (f"{wire.MBIT} Mbit/s, {delay / 500:g} ms there and back, "
+            f"{loss / 10000:g} % lost, MTU {mtu}")
+
+
 def run_wire(options, results):
     from lib.netns import Network
     from lib.tap import Skip
     program = compiled(options, "wire")
     for case in wire.CASES:
-        delay, loss, mtu = case
+        mtu = case[2]
         got = {arm: [] for arm in wire.ARMS}
         try:
             for _ in range(min(options.rounds, 2)):
@@ -227,22 +271,55 @@ def run_wire(options, results):
             say(f"a wire: left out, {reason}")
             return
         most = wire.MBIT * wire.share(mtu)
-        results.append({"bench": "wire", "mbit": wire.MBIT, "delay_us": delay,
-                        "loss_ppm": loss, "mtu": mtu, "unit": "Mbit/s",
-                        "most": most, "all": got,
+        results.append({"bench": "wire", "case": cable_of(case),
+                        "unit": "Mbit/s", "most": most, "all": got,
                         "best": {arm: max(all_rates)
                                  for arm, all_rates in got.items()}})
-        say(f"{wire.MBIT} Mbit/s, {delay / 500:g} ms there and back, "
-            f"{loss / 10000:g} % lost, MTU {mtu}  " + "  ".join(
-                f"{arm} {max(rates):.1f} ({max(rates) / most:.2f})"
-                for arm, rates in got.items()) + " Mbit/s (of the wire)")
+        say(f"{cable_of(case)}  " + "  ".join(
+            f"{arm} {max(rates):.1f} ({max(rates) / most:.2f})"
+            for arm, rates in got.items()) + " Mbit/s (of the wire)")
+    for case in wire.LOADED_CASES:
+        for arm in wire.LOADED:
+            times, mbit = wire.loaded(options.preload, program, Network, arm,
+                                      case, 8)
+            p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+            results.append({"bench": "loaded wire", "case": cable_of(case),
+                            "arm": arm, "unit": "us", "mbit": mbit,
+                            "p50": p50, "p99": p99, "all": times})
+            say(f"{cable_of(case)}, filled  {arm:16}{p50 / 1000:8.2f} ms there "
+                f"and back, p99 {p99 / 1000:.2f}, beside {mbit:.0f} Mbit/s")
+
+
+def run_mpi(options, results):
+    from lib.netns import Network
+    from lib.tap import Skip
+    got = {}
+    for ranks in mpi.RANKS:
+        try:
+            for _ in range(min(options.rounds, 2)):
+                for arm in mpi.ARMS:
+                    for row in mpi.rows(Network, arm, ranks):
+                        key = row["pairs"], row["pattern"], row["size"]
+                        got.setdefault(key, {}).setdefault(arm, []).append(
+                            row["value"])
+        except Skip as reason:
+            say(f"MPI: left out, {reason}")
+            return
+    for (pairs, pattern, size), values in got.items():
+        unit, best = ("us", min) if pattern == "latency" else ("MB/s", max)
+        results.append({"bench": "mpi", "pairs": pairs, "pattern": pattern,
+                        "size": size, "unit": unit, "all": values,
+                        "best": {arm: best(v) for arm, v in values.items()}})
+        say(f"MPI, {pairs} pairs {pattern:8}{size:9}  " + "  ".join(
+            f"{arm} {best(v):.1f}" for arm, v in values.items()) + f" {unit}")
 
 
 PARTS = {"perftest": run_perftest, "busy": run_busy, "shaped": run_shaped,
-         "dask": run_dask, "idle": run_idle, "many": run_many,
+         "dask": run_dask, "idle": run_idle, "cost": run_cost,
+         "links": run_links, "many": run_many, "mpi": run_mpi,
          "wire": run_wire}
-# These take a quarter of an hour more.
-BY_NAME = ("many", "wire")
+# These take half an hour more.
+BY_NAME = ("cost", "links", "many", "mpi", "wire")
 
 
 def main():

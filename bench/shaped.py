@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-The same between two hosts whose cable gives each flow its own share: a
-veth pair with an HTB class per pair of port numbers (three bits of each, but
-not the last: the kernel dials from ports of one parity), as a network of many
-paths treats flows.  What arrives is counted by the
-kernel, not by the program.
+The same between two hosts, a veth pair with HTB: a cable that has a rate, or
+one that gives each flow its own share: a class per pair of port numbers (three
+bits of each, but not the last: the kernel dials from ports of one parity), as
+a network of many paths treats flows.  What arrives is counted by the kernel,
+not by the program.
 """
 import subprocess
 import time
@@ -14,6 +14,10 @@ import perftest
 RATE_MBIT = 400
 STALLED_KBIT = 64
 BITS = 8  # classes per port
+# Of all flows together: Mbit/s, MTU
+LINKS = ((1000, 1500), (10000, 1500), (10000, 9000), (25000, 1500),
+         (25000, 9000))
+LINK_ARMS = ("tcp", "tcp, 64k segments", "weft_tcp")
 
 # (name, arm, settings, is one flow to be stalled?)
 CASES = (
@@ -50,6 +54,16 @@ def shape(host):
                "flowid", flow)
 
 
+def shape_all(host, mbit, mtu):
+    for where, device in ((host.name, "eth0"), (host.net.switch, host.port)):
+        subprocess.run(["ip", "-n", where, "link", "set", device, "mtu",
+                        str(mtu)], check=True)
+    tc(host, "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb",
+       "default", "1", "r2q", "10000")
+    tc(host, "class", "add", "dev", "eth0", "parent", "1:", "classid", "1:1",
+       "htb", "rate", f"{mbit}mbit", "burst", "256k", "cburst", "256k")
+
+
 def busiest(host):
     """The ports (here, there) of the flow that has sent most."""
     out = subprocess.run(["ip", "netns", "exec", host.name, "ss", "-tniH",
@@ -78,36 +92,51 @@ def rate(ucx, preload, network, case, seconds):
     """MB/s that arrive at the second host, over @seconds in mid-run."""
     name, arm, extra, stalled = case
     with network(2) as net:
-        a, b = net.hosts
-        shape(a)
-        shape(b)
-        env = perftest.environment(ucx, preload, arm, "eth0")
-        env.update(extra)
-        base = [f"{ucx}/bin/ucx_perftest", "-p", "13337"]
-        prefix = ["ip", "netns", "exec"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        server = subprocess.Popen([*prefix, b.name, *base], env=env, **quiet)
-        client = None
-        try:
-            deadline = time.monotonic() + 30
-            start = b.bytes()[1]
-            while b.bytes()[1] < start + (20 << 20):
-                if client is None or client.poll() is not None:
-                    client = subprocess.Popen(
-                        [*prefix, a.name, *base, b.address, "-t", "tag_bw",
-                         "-s", str(1 << 20), "-n", "1000000", "-w", "1"],
-                        env=env, **quiet)
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"{name}: nothing flows")
-                time.sleep(0.2)
-            if stalled:
-                stall(a, busiest(a))
-            time.sleep(1)  # what was under way before
-            first, at = b.bytes()[1], time.monotonic()
-            time.sleep(seconds)
-            return (b.bytes()[1] - first) / (time.monotonic() - at) / 1e6
-        finally:
-            for process in (client, server):
-                if process:
-                    process.kill()
-                    process.wait()
+        for host in net.hosts:
+            shape(host)
+        return arriving(net.hosts, ucx, preload, (name, arm, extra), seconds,
+                        stall if stalled else None)
+
+
+def link_rate(ucx, preload, network, link, arm, seconds):
+    """The same over a cable with a rate, as a part of that."""
+    with network(2) as net:
+        for host in net.hosts:
+            shape_all(host, *link)
+        return arriving(net.hosts, ucx, preload, (arm, arm, {}), seconds,
+                        None) * 8 / link[0]
+
+
+def arriving(hosts, ucx, preload, case, seconds, meanwhile):
+    name, arm, extra = case
+    a, b = hosts
+    env = perftest.environment(ucx, preload, arm, "eth0")
+    env.update(extra)
+    base = [f"{ucx}/bin/ucx_perftest", "-p", "13337", "-E", "sleep"]
+    prefix = ["ip", "netns", "exec"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen([*prefix, b.name, *base], env=env, **quiet)
+    client = None
+    try:
+        deadline = time.monotonic() + 30
+        start = b.bytes()[1]
+        while b.bytes()[1] < start + (20 << 20):
+            if client is None or client.poll() is not None:
+                client = subprocess.Popen(
+                    [*prefix, a.name, *base, b.address, "-t", "tag_bw",
+                     "-s", str(1 << 20), "-n", "10000000", "-w", "1"],
+                    env=env, **quiet)
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{name}: nothing flows")
+            time.sleep(0.2)
+        if meanwhile:
+            meanwhile(a, busiest(a))
+        time.sleep(1)  # what was under way before
+        first, at = b.bytes()[1], time.monotonic()
+        time.sleep(seconds)
+        return (b.bytes()[1] - first) / (time.monotonic() - at) / 1e6
+    finally:
+        for process in (client, server):
+            if process:
+                process.kill()
+                process.wait()

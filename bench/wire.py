@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
 The same over a cable that loses frames and takes its time: wire.c between two
-hosts.
+hosts. What polls would take the relay's processor on a small machine: both sides
+sleep.
 """
 import contextlib
+import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -13,9 +16,13 @@ import perftest
 
 MBIT = int(os.environ.get("WEFT_BENCH_MBIT", "1000"))
 ARMS = ("a socket", "tcp", "weft_tcp")
+# By load.py: protocol, arm of perftest
+LOADED = {"tcp://": ("tcp", None), "ucxx, tcp": ("ucxx", "tcp"),
+          "ucxx, weft_tcp": ("ucxx", "weft_tcp")}
 # One way in us; of a million frames; MTU
 CASES = ((50, 0, 1500), (500, 0, 1500), (5000, 0, 1500), (5000, 0, 9000),
          (5000, 1000, 1500), (5000, 10000, 1500))
+LOADED_CASES = ((50, 0, 1500), (500, 0, 1500), (5000, 0, 1500))
 SETTLE = 4  # seconds until TCP has found its speed
 SERVER = """
 import socket
@@ -76,29 +83,34 @@ def received(host, mtu):
     return int(frames) * share(mtu) - again * (mtu - 52)
 
 
+def run(host, argv, env, said):
+    return subprocess.Popen(["ip", "netns", "exec", host.name, *argv], env=env,
+                            stdout=said, stderr=said)
+
+
+def commands(ucx, preload, arm):
+    """Environment, server and client of one arm."""
+    if arm == "a socket":
+        return None, ["python3", "-c", SERVER], \
+            ["python3", "-c", CLIENT, "10.79.0.2"]
+    base = [f"{ucx}/bin/ucx_perftest", "-p", "13337", "-E", "sleep"]
+    return perftest.environment(ucx, preload, arm, "wire0"), base, \
+        [*base, "10.79.0.2", "-t", "tag_bw", "-s", str(1 << 20), "-n",
+         "1000000", "-w", "1"]
+
+
 def goodput(ucx, preload, program, network, arm, case, seconds):
     """Mbit/s of data that arrive at the second host, in mid-run."""
-    if arm == "a socket":
-        env, server, client = None, ["python3", "-c", SERVER], \
-            ["python3", "-c", CLIENT, "10.79.0.2"]
-    else:
-        env = perftest.environment(ucx, preload, arm, "wire0")
-        server = [f"{ucx}/bin/ucx_perftest", "-p", "13337"]
-        client = [*server, "10.79.0.2", "-t", "tag_bw", "-s", str(1 << 20),
-                  "-n", "1000000", "-w", "1"]
+    env, server, client = commands(ucx, preload, arm)
     mtu = case[2]
-    enter = ["ip", "netns", "exec"]
     with cable(program, network, case) as (a, b), \
             tempfile.TemporaryFile("w+") as said:
-        processes = [subprocess.Popen([*enter, b.name, *server], env=env,
-                                      stdout=said, stderr=said)]
+        processes = [run(b, server, env, said)]
         try:
             deadline = time.monotonic() + 60
             while received(b, mtu) < (4 << 20):
                 if len(processes) == 1 or processes[-1].poll() is not None:
-                    processes.append(subprocess.Popen(
-                        [*enter, a.name, *client], env=env, stdout=said,
-                        stderr=said))
+                    processes.append(run(a, client, env, said))
                 if time.monotonic() > deadline:
                     said.seek(0)
                     raise RuntimeError(f"{arm}, {case}: nothing flows\n"
@@ -112,3 +124,32 @@ def goodput(ucx, preload, program, network, arm, case, seconds):
             for process in processes:
                 process.kill()
                 process.wait()
+
+
+def loaded(preload, program, network, arm, case, seconds):
+    """
+    Microseconds of small messages there and back, sorted, while blocks fill the
+    cable; and the Mbit/s of those.
+    """
+    protocol, ucx_arm = LOADED[arm]
+    env = perftest.environment("", preload, ucx_arm, "wire0") if ucx_arm \
+        else dict(os.environ)
+    env.pop("LD_LIBRARY_PATH", None)  # the UCX of ucxx
+    base = [sys.executable, f"{os.path.dirname(__file__)}/load.py"]
+    url = f"{protocol}://10.79.0.2:13338"
+    with cable(program, network, case) as (a, b), \
+            tempfile.TemporaryFile("w+") as said:
+        server = run(b, [*base, "serve", url], env, said)
+        try:
+            client = subprocess.run(
+                ["ip", "netns", "exec", a.name, *base, "load", url,
+                 str(seconds)], env=env, capture_output=True, text=True,
+                timeout=seconds + 60)
+            mbit = received(b, case[2]) / seconds * 8e-6
+        finally:
+            server.kill()
+            server.wait()
+        if client.returncode:
+            said.seek(0)
+            raise RuntimeError(f"{arm}, {case}:\n{client.stderr}{said.read()}")
+        return json.loads(client.stdout.splitlines()[-1]), mbit
