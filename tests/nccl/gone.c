@@ -71,20 +71,11 @@ static void end_all(struct perf *p, struct perf_op *op, unsigned int n)
 			  open, p->rank ? "receiver" : "sender");
 }
 
-static struct perf_op make_op(struct perf *p, void *comm, struct perf_buf *b)
-{
-	return (struct perf_op){
-		.send = !p->rank,
-		.comm = comm,
-		.data = b->data,
-		.size = LEN,
-		.mr = b->mr,
-	};
-}
-
 static void one_way(struct perf *p)
 {
-	void *comm = perf_join_one(p, 0, 1), *other = perf_join_one(p, 0, 1);
+	struct perf_link l, apart;
+	void *comm = perf_join_one(p, 0, 1, &l);
+	void *other = perf_join_one(p, 0, 1, &apart);
 	struct perf_buf b[OPS], late;
 	struct perf_op op[OPS], late_op;
 	char *at = map(p);
@@ -93,12 +84,12 @@ static void one_way(struct perf *p)
 
 	for (i = 0; i < OPS; i++) {
 		perf_buf_new(p, &b[i], comm, LEN, 0);
-		op[i] = make_op(p, comm, &b[i]);
+		op[i] = perf_part(!p->rank, &b[i], 0, LEN);
 		if (!p->rank)
 			perf_fill(b[i].data, LEN, i);
 	}
 	perf_buf_new(p, &late, other, LEN, 0);
-	late_op = make_op(p, other, &late);
+	late_op = perf_part(!p->rank, &late, 0, LEN);
 	perf_check(p, perf_reg(&p->plugin, comm, at, LEN, NCCL_PTR_HOST, &mr),
 		   "regMr");
 	if (!p->rank)

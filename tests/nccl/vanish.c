@@ -55,20 +55,15 @@ static void hear(struct perf *p, struct perf_op *op, unsigned int n)
 
 static void one_way(struct perf *p)
 {
-	void *comm = perf_join_one(p, 0, 1);
+	struct perf_link l;
+	void *comm = perf_join_one(p, 0, 1, &l);
 	struct perf_op op[OPS];
 	struct perf_buf b;
 	int i;
 
 	perf_buf_new(p, &b, comm, OPS * LEN, 0);
 	for (i = 0; i < OPS; i++)
-		op[i] = (struct perf_op){
-			.send = !p->rank,
-			.comm = comm,
-			.data = b.data + i * LEN,
-			.size = LEN,
-			.mr = b.mr,
-		};
+		op[i] = perf_part(!p->rank, &b, i * LEN, LEN);
 	/* the first crosses, and shows that the way is open */
 	perf_finish(p, op, 1, 1);
 	perf_meet(p);

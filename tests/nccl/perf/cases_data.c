@@ -37,19 +37,14 @@ void case_properties(struct perf *p)
 }
 
 /* Rank 0 sends @size bytes into a receive of @room; both check. */
-static void one(struct perf *p, void *comm, struct perf_buf *b, size_t size,
-		size_t room, uint64_t seed)
+static void one(struct perf *p, struct perf_buf *b, size_t size, size_t room,
+		uint64_t seed)
 {
-	struct perf_op op = {
-		.send = p->rank == 0,
-		.comm = comm,
-		.data = b->data,
-		.size = p->rank == 0 ? size : room,
-		.mr = b->mr,
-		.tag = 7,
-	};
+	struct perf_op op =
+		perf_part(p->rank == 0, b, 0, p->rank == 0 ? size : room);
 	char what[64];
 
+	op.tag = 7;
 	snprintf(what, sizeof(what), "%zu bytes into a receive of %zu", size,
 		 room);
 	if (p->rank == 0)
@@ -67,34 +62,31 @@ static void one(struct perf *p, void *comm, struct perf_buf *b, size_t size,
 
 void case_sizes(struct perf *p)
 {
-	void *comm = perf_join_one(p, 0, 1);
-	struct perf_link l = { .send = p->rank ? NULL : comm,
-			       .recv = p->rank ? comm : NULL };
+	struct perf_link l;
+	void *comm = perf_join_one(p, 0, 1, &l);
 	struct perf_buf b;
 	size_t size;
 	uint64_t seed = 0;
 
 	perf_buf_new(p, &b, comm, 64 * MIB + 1, 0);
-	one(p, comm, &b, 0, 0, seed++);
-	one(p, comm, &b, 0, 4096, seed++);
+	one(p, &b, 0, 0, seed++);
+	one(p, &b, 0, 4096, seed++);
 	for (size = 1; size <= 64 * MIB; size *= 2) {
-		one(p, comm, &b, size, size, seed++);
+		one(p, &b, size, size, seed++);
 		if (size > 4 * MIB)
 			continue;
-		one(p, comm, &b, size - 1, size, seed++);
-		one(p, comm, &b, size + 1, 2 * size + 3, seed++);
-		one(p, comm, &b, 0, size, seed++);
+		one(p, &b, size - 1, size, seed++);
+		one(p, &b, size + 1, 2 * size + 3, seed++);
+		one(p, &b, 0, size, seed++);
 	}
 	perf_buf_free(p, &b);
-	perf_meet(p);
-	perf_leave(p, &l);
+	perf_leave_all(p, &l, 1);
 }
 
 void case_unaligned(struct perf *p)
 {
-	void *comm = perf_join_one(p, 0, 1);
-	struct perf_link l = { .send = p->rank ? NULL : comm,
-			       .recv = p->rank ? comm : NULL };
+	struct perf_link l;
+	void *comm = perf_join_one(p, 0, 1, &l);
 	struct perf_buf b;
 	size_t shift;
 	uint64_t seed = 100;
@@ -103,13 +95,12 @@ void case_unaligned(struct perf *p)
 		/* Other offsets on each side. */
 		perf_buf_new(p, &b, comm, MIB + 64,
 			     p->rank ? 8 - shift : shift);
-		one(p, comm, &b, 13, 13, seed++);
-		one(p, comm, &b, 4099, 5001, seed++);
-		one(p, comm, &b, MIB - 5, MIB, seed++);
+		one(p, &b, 13, 13, seed++);
+		one(p, &b, 4099, 5001, seed++);
+		one(p, &b, MIB - 5, MIB, seed++);
 		perf_buf_free(p, &b);
 	}
-	perf_meet(p);
-	perf_leave(p, &l);
+	perf_leave_all(p, &l, 1);
 }
 
 /* @n messages of changing size, @window out at once, in slots of one buffer. */
@@ -125,14 +116,9 @@ static void stream(struct perf *p, void *comm, unsigned int n, size_t slot,
 	perf_buf_new(p, &b, comm, n * slot, 0);
 	for (i = 0; i < n; i++) {
 		size = i * 7919 % slot;
-		op[i] = (struct perf_op){
-			.send = p->rank == 0,
-			.comm = comm,
-			.data = b.data + i * slot,
-			.size = p->rank == 0 ? size : slot,
-			.mr = b.mr,
-			.tag = i,
-		};
+		op[i] = perf_part(p->rank == 0, &b, i * slot,
+				  p->rank == 0 ? size : slot);
+		op[i].tag = i;
 		if (p->rank == 0)
 			perf_fill(b.data + i * slot, size, seed + i);
 	}
@@ -151,9 +137,8 @@ static void stream(struct perf *p, void *comm, unsigned int n, size_t slot,
 
 void case_in_flight(struct perf *p)
 {
-	void *comm = perf_join_one(p, 0, 1);
-	struct perf_link l = { .send = p->rank ? NULL : comm,
-			       .recv = p->rank ? comm : NULL };
+	struct perf_link l;
+	void *comm = perf_join_one(p, 0, 1, &l);
 
 	stream(p, comm, 400, 3000, perf_window(p), 1000);
 	stream(p, comm, 200, 200000, perf_window(p), 2000);
@@ -161,8 +146,7 @@ void case_in_flight(struct perf *p)
 	stream(p, comm, 100, 20000, perf_window(p), 3000);
 	stream(p, comm, 100, 64, perf_window(p), 4000);
 	stream(p, comm, 20, MIB, 4, 5000);
-	perf_meet(p);
-	perf_leave(p, &l);
+	perf_leave_all(p, &l, 1);
 }
 
 void case_both_ways(struct perf *p)
@@ -179,14 +163,8 @@ void case_both_ways(struct perf *p)
 	for (round = 0; round < 4; round++) {
 		perf_poison(p, &in);
 		for (i = 0; i < 64; i++) {
-			op[i] = (struct perf_op){
-				.send = i % 2,
-				.comm = i % 2 ? l.send : l.recv,
-				.data = (i % 2 ? out.data : in.data) +
-					i / 2 * slot,
-				.size = slot - i / 2,
-				.mr = i % 2 ? out.mr : in.mr,
-			};
+			op[i] = perf_part(i % 2, i % 2 ? &out : &in,
+					  i / 2 * slot, slot - i / 2);
 			if (i % 2)
 				perf_fill(op[i].data, op[i].size,
 					  round * 100 + i + p->rank);
@@ -204,17 +182,15 @@ void case_both_ways(struct perf *p)
 	}
 	perf_buf_free(p, &out);
 	perf_buf_free(p, &in);
-	perf_meet(p);
-	perf_leave(p, &l);
+	perf_leave_all(p, &l, 1);
 }
 
 /* One side comes to the transfer when the other has long been waiting. */
 static void with_delay(struct perf *p, int late, uint64_t seed)
 {
 	static const size_t sizes[] = { 0, 1, 1000, 30000, 3 << 20 };
-	void *comm = perf_join_one(p, 0, 1);
-	struct perf_link l = { .send = p->rank ? NULL : comm,
-			       .recv = p->rank ? comm : NULL };
+	struct perf_link l;
+	void *comm = perf_join_one(p, 0, 1, &l);
 	struct perf_buf b;
 	struct perf_op op;
 	unsigned int i, k;
@@ -222,13 +198,8 @@ static void with_delay(struct perf *p, int late, uint64_t seed)
 
 	perf_buf_new(p, &b, comm, 4 * MIB, 0);
 	for (i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-		op = (struct perf_op){
-			.send = p->rank == 0,
-			.comm = comm,
-			.data = b.data,
-			.size = p->rank ? 4 * MIB : sizes[i],
-			.mr = b.mr,
-		};
+		op = perf_part(p->rank == 0, &b, 0,
+			       p->rank ? 4 * MIB : sizes[i]);
 		if (p->rank)
 			perf_poison(p, &b);
 		else
@@ -251,8 +222,7 @@ static void with_delay(struct perf *p, int late, uint64_t seed)
 		perf_look(p, &b, 0, sizes[i], b.size, seed + i, "after a wait");
 	}
 	perf_buf_free(p, &b);
-	perf_meet(p);
-	perf_leave(p, &l);
+	perf_leave_all(p, &l, 1);
 }
 
 void case_late_receive(struct perf *p)
@@ -267,9 +237,8 @@ void case_late_send(struct perf *p)
 
 void case_early_completion(struct perf *p)
 {
-	void *comm = perf_join_one(p, 0, 1);
-	struct perf_link l = { .send = p->rank ? NULL : comm,
-			       .recv = p->rank ? comm : NULL };
+	struct perf_link l;
+	void *comm = perf_join_one(p, 0, 1, &l);
 	struct perf_buf b;
 	struct perf_op op[8];
 	unsigned int i;
@@ -278,14 +247,8 @@ void case_early_completion(struct perf *p)
 	/* The receiver looks into the memory itself, as LL's kernel does. */
 	perf_buf_new(p, &b, comm, 8 * 8192, 0);
 	for (i = 0; i < 8; i++) {
-		op[i] = (struct perf_op){
-			.send = p->rank == 0,
-			.early = true,
-			.comm = comm,
-			.data = b.data + i * 8192,
-			.size = 8192,
-			.mr = b.mr,
-		};
+		op[i] = perf_part(p->rank == 0, &b, i * 8192, 8192);
+		op[i].early = true;
 		if (p->rank == 0)
 			perf_fill(op[i].data, 8192, 8000 + i);
 	}
@@ -306,7 +269,7 @@ void case_grouped(struct perf *p)
 	const int n =
 		p->plugin.props.max_recvs < 8 ? p->plugin.props.max_recvs : 8;
 	void *data[8], *mrs[8], *comm, *req = NULL;
-	struct perf_link l = { 0 };
+	struct perf_link l;
 	struct perf_buf b;
 	struct perf_op op[8];
 	size_t sizes[8];
@@ -314,20 +277,12 @@ void case_grouped(struct perf *p)
 
 	if (n < 2)
 		perf_skip(p, "maxRecvs is 1");
-	comm = perf_join_one(p, 0, 1);
-	l.send = p->rank ? NULL : comm;
-	l.recv = p->rank ? comm : NULL;
+	comm = perf_join_one(p, 0, 1, &l);
 	perf_buf_new(p, &b, comm, n * 65536, 0);
 	for (i = 0; i < n; i++) {
 		/* The sender goes through the tags backwards. */
-		op[i] = (struct perf_op){
-			.send = true,
-			.comm = comm,
-			.mr = b.mr,
-			.data = b.data + i * 65536,
-			.size = 1000 * (n - i),
-			.tag = n - 1 - i,
-		};
+		op[i] = perf_part(true, &b, i * 65536, 1000 * (n - i));
+		op[i].tag = n - 1 - i;
 		if (p->rank == 0)
 			perf_fill(op[i].data, op[i].size, n - 1 - i);
 		data[i] = b.data + i * 65536;
@@ -373,20 +328,13 @@ static void must_fail(struct perf *p, struct perf_op *op, const char *side)
 
 void case_too_large(struct perf *p)
 {
-	void *comm = perf_join_one(p, 0, 1);
-	struct perf_link l = { .send = p->rank ? NULL : comm,
-			       .recv = p->rank ? comm : NULL };
+	struct perf_link l;
+	void *comm = perf_join_one(p, 0, 1, &l);
 	struct perf_buf b;
 	struct perf_op op;
 
 	perf_buf_new(p, &b, comm, 2 * MIB, 0);
-	op = (struct perf_op){
-		.send = p->rank == 0,
-		.comm = comm,
-		.data = b.data,
-		.size = p->rank ? MIB : MIB + 1,
-		.mr = b.mr,
-	};
+	op = perf_part(p->rank == 0, &b, 0, p->rank ? MIB : MIB + 1);
 	must_fail(p, &op, p->rank ? "receiver" : "sender");
 	perf_meet(p);
 	if (p->rank && (unsigned char)b.data[MIB] != 0xa5)
@@ -421,9 +369,8 @@ static void *register_on(void *arg)
 /* NCCL registers user buffers from one thread while another one sends. */
 void case_register_beside(struct perf *p)
 {
-	void *comm = perf_join_one(p, 0, 1);
-	struct perf_link l = { .send = p->rank ? NULL : comm,
-			       .recv = p->rank ? comm : NULL };
+	struct perf_link l;
+	void *comm = perf_join_one(p, 0, 1, &l);
 	struct registrar r = { .p = p, .comm = comm };
 	pthread_t thread;
 
@@ -432,6 +379,5 @@ void case_register_beside(struct perf *p)
 	atomic_store(&r.stop, true);
 	pthread_join(thread, NULL);
 	perf_check(p, r.result, "regMr beside isend");
-	perf_meet(p);
-	perf_leave(p, &l);
+	perf_leave_all(p, &l, 1);
 }

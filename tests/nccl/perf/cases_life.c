@@ -19,14 +19,8 @@ static void exchange(struct perf *p, struct perf_link *l, size_t size,
 	perf_buf_new(p, &out, l->send, size, 0);
 	perf_buf_new(p, &in, l->recv, size, 0);
 	perf_fill(out.data, size, seed + me);
-	op[0] = (struct perf_op){
-		.comm = l->recv, .data = in.data, .size = size, .mr = in.mr
-	};
-	op[1] = (struct perf_op){ .send = true,
-				  .comm = l->send,
-				  .data = out.data,
-				  .size = size,
-				  .mr = out.mr };
+	op[0] = perf_part(false, &in, 0, size);
+	op[1] = perf_part(true, &out, 0, size);
 	perf_finish(p, op, 2, 2);
 	if (op[0].got != (int)size)
 		perf_fail(p, "%d bytes instead of %zu", op[0].got, size);
@@ -53,28 +47,14 @@ void case_listen_reuse(struct perf *p)
 	}
 	for (i = 0; i < 4; i++) {
 		memcpy(copy, handle, sizeof(copy));
-		while (!p->rank && !l[i].send)
-			perf_check(p,
-				   perf_connect(&p->plugin, copy, &l[i].send),
-				   "connect");
-		while (p->rank && !l[i].recv)
-			perf_check(
-				p,
-				perf_accept(&p->plugin, listener, &l[i].recv),
-				"accept");
+		perf_establish(p, listener, p->rank ? NULL : copy, &l[i]);
 	}
 	if (p->rank)
 		perf_check(p, perf_close_listen(&p->plugin, listener),
 			   "closeListen");
 	for (i = 3; i >= 0; i--) {
-		void *comm = p->rank ? l[i].recv : l[i].send;
-
-		perf_buf_new(p, &b, comm, 50000, 0);
-		op = (struct perf_op){ .send = !p->rank,
-				       .comm = comm,
-				       .data = b.data,
-				       .size = 50000,
-				       .mr = b.mr };
+		perf_buf_new(p, &b, p->rank ? l[i].recv : l[i].send, 50000, 0);
+		op = perf_part(!p->rank, &b, 0, 50000);
 		if (!p->rank)
 			perf_fill(b.data, 50000, i);
 		perf_finish(p, &op, 1, 1);
@@ -82,9 +62,7 @@ void case_listen_reuse(struct perf *p)
 			perf_look(p, &b, 0, 50000, 50000, i, "reused listener");
 		perf_buf_free(p, &b);
 	}
-	perf_meet(p);
-	for (i = 0; i < 4; i++)
-		perf_leave(p, &l[i]);
+	perf_leave_all(p, l, 4);
 }
 
 #define MANY 32 /* links: 64 comms on each side */
@@ -100,9 +78,7 @@ void case_many_comms(struct perf *p)
 		for (i = 0; i < MANY; i++)
 			exchange(p, &l[i], round ? 70000 : 100, i * 10 + round,
 				 p->rank, !p->rank);
-	perf_meet(p);
-	for (i = 0; i < MANY; i++)
-		perf_leave(p, &l[i]);
+	perf_leave_all(p, l, MANY);
 }
 
 void case_two_contexts(struct perf *p)
@@ -117,15 +93,13 @@ void case_two_contexts(struct perf *p)
 	perf_join(p, !p->rank, &b);
 	exchange(p, &a, 100000, 1, p->rank, !p->rank);
 	exchange(p, &b, 100000, 3, p->rank, !p->rank);
-	perf_meet(p);
-	perf_leave(p, &b);
+	perf_leave_all(p, &b, 1);
 	if (p->plugin.api >= 11)
 		perf_check(p, perf_plugin_finalize(&p->plugin, second),
 			   "finalize");
 	p->plugin.ctx = first;
 	exchange(p, &a, 100000, 5, p->rank, !p->rank);
-	perf_meet(p);
-	perf_leave(p, &a);
+	perf_leave_all(p, &a, 1);
 }
 
 struct worker {
@@ -196,19 +170,9 @@ static void *keep_streaming(void *arg)
 			perf_poison(p, &in[i]);
 			perf_fill(out[i].data, sizes[i],
 				  seed + 2 * i + p->rank);
-			op[2 * i] = (struct perf_op){
-				.comm = s->l[i].recv,
-				.data = in[i].data,
-				.size = sizes[i],
-				.mr = in[i].mr,
-			};
-			op[2 * i + 1] = (struct perf_op){
-				.send = true,
-				.comm = s->l[i].send,
-				.data = out[i].data,
-				.size = last ? 1 : sizes[i],
-				.mr = out[i].mr,
-			};
+			op[2 * i] = perf_part(false, &in[i], 0, sizes[i]);
+			op[2 * i + 1] = perf_part(true, &out[i], 0,
+						  last ? 1 : sizes[i]);
 		}
 		perf_finish(p, op, 2 * STREAMS, 2 * STREAMS);
 		if (p->rank)
@@ -249,9 +213,7 @@ void case_connect_beside(struct perf *p)
 	perf_meet(p);
 	atomic_store(&s.enough, true);
 	pthread_join(t, NULL);
-	perf_meet(p);
-	for (i = 0; i < STREAMS; i++)
-		perf_leave(p, &s.l[i]);
+	perf_leave_all(p, s.l, STREAMS);
 }
 
 /* NCCL registers user buffers over a connection of a rank to itself. */
@@ -262,15 +224,7 @@ void case_self(struct perf *p)
 	void *listener = NULL;
 
 	perf_check(p, perf_listen(&p->plugin, handle, &listener), "listen");
-	while (!l.send || !l.recv) {
-		if (!l.send)
-			perf_check(p, perf_connect(&p->plugin, handle, &l.send),
-				   "connect");
-		if (!l.recv)
-			perf_check(p,
-				   perf_accept(&p->plugin, listener, &l.recv),
-				   "accept");
-	}
+	perf_establish(p, listener, handle, &l);
 	perf_check(p, perf_close_listen(&p->plugin, listener), "closeListen");
 	exchange(p, &l, 100, 1, 0, 0);
 	exchange(p, &l, 1 << 20, 2, 0, 0);
@@ -292,30 +246,15 @@ void case_ring(struct perf *p)
 	perf_check(p, perf_listen(&p->plugin, mine, &listener), "listen");
 	perf_tell(p, left, mine, sizeof(mine));
 	perf_hear(p, right, other, sizeof(other));
-	while (!l.send || !l.recv) {
-		if (!l.send)
-			perf_check(p, perf_connect(&p->plugin, other, &l.send),
-				   "connect");
-		if (!l.recv)
-			perf_check(p,
-				   perf_accept(&p->plugin, listener, &l.recv),
-				   "accept");
-	}
+	perf_establish(p, listener, other, &l);
 	perf_check(p, perf_close_listen(&p->plugin, listener), "closeListen");
 	perf_buf_new(p, &out, l.send, size, 0);
 	perf_buf_new(p, &in, l.recv, size, 0);
 	perf_fill(out.data, size, p->rank);
 	/* What went all the way round is what was sent. */
 	for (step = 0; step < p->ranks; step++) {
-		op[0] = (struct perf_op){ .comm = l.recv,
-					  .data = in.data,
-					  .size = size,
-					  .mr = in.mr };
-		op[1] = (struct perf_op){ .send = true,
-					  .comm = l.send,
-					  .data = out.data,
-					  .size = size,
-					  .mr = out.mr };
+		op[0] = perf_part(false, &in, 0, size);
+		op[1] = perf_part(true, &out, 0, size);
 		perf_finish(p, op, 2, 2);
 		perf_look(p, &in, 0, size, size,
 			  (p->rank + 2 * p->ranks - step - 1) % p->ranks,
@@ -326,6 +265,27 @@ void case_ring(struct perf *p)
 	perf_buf_free(p, &out);
 	perf_buf_free(p, &in);
 	perf_leave(p, &l);
+}
+
+/* MiB after MiB, received into @in and sent from @out by turns. */
+static void by_turns(struct perf_op *op, size_t n, const struct perf_buf *out,
+		     const struct perf_buf *in)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		op[i] = perf_part(i % 2, i % 2 ? out : in, i / 2 << 20,
+				  1 << 20);
+}
+
+/* The other side may have gone already: errors are fine. */
+static void abandon(struct perf *p, const struct perf_buf *out,
+		    const struct perf_buf *in)
+{
+	perf_dereg(&p->plugin, out->comm, out->mr);
+	perf_dereg(&p->plugin, in->comm, in->mr);
+	perf_close_send(&p->plugin, out->comm);
+	perf_close_recv(&p->plugin, in->comm);
 }
 
 /* As an abort does: everything is closed with requests still out. */
@@ -344,22 +304,10 @@ void case_close_in_flight(struct perf *p)
 		 * who left before the other is connected would be gone for it
 		 */
 		perf_meet(p);
-		for (i = 0; i < 16; i++)
-			op[i] = (struct perf_op){
-				.send = i % 2,
-				.comm = i % 2 ? l.send : l.recv,
-				.data = (i % 2 ? out.data : in.data) +
-					((size_t)i / 2 << 20),
-				.size = 1 << 20,
-				.mr = i % 2 ? out.mr : in.mr,
-			};
+		by_turns(op, 16, &out, &in);
 		for (i = 0; i < 5 + 200 * round; i++)
 			perf_step(p, op, 16, 16);
-		/* The other side may have gone already: errors are fine. */
-		perf_dereg(&p->plugin, l.send, out.mr);
-		perf_dereg(&p->plugin, l.recv, in.mr);
-		perf_close_send(&p->plugin, l.send);
-		perf_close_recv(&p->plugin, l.recv);
+		abandon(p, &out, &in);
 		perf_meet(p);
 		perf_buf_drop(&out);
 		perf_buf_drop(&in);
@@ -367,8 +315,7 @@ void case_close_in_flight(struct perf *p)
 	/* And then all is as it was. */
 	perf_join(p, !p->rank, &l);
 	exchange(p, &l, 100000, 1, p->rank, !p->rank);
-	perf_meet(p);
-	perf_leave(p, &l);
+	perf_leave_all(p, &l, 1);
 }
 
 #define KILL_BOUND 20 /* s until the survivor must know */
@@ -387,15 +334,7 @@ void case_peer_killed(struct perf *p)
 	exchange(p, &l, 100000, 1, p->rank, !p->rank);
 	perf_buf_new(p, &out, l.send, 8 << 20, 0);
 	perf_buf_new(p, &in, l.recv, 8 << 20, 0);
-	for (i = 0; i < 8; i++)
-		op[i] = (struct perf_op){
-			.send = i % 2,
-			.comm = i % 2 ? l.send : l.recv,
-			.data = (i % 2 ? out.data : in.data) +
-				((size_t)i / 2 << 20),
-			.size = 1 << 20,
-			.mr = i % 2 ? out.mr : in.mr,
-		};
+	by_turns(op, 8, &out, &in);
 	if (p->rank) {
 		for (i = 0; i < 20; i++)
 			perf_step(p, op, 2, 2);
@@ -419,10 +358,7 @@ void case_peer_killed(struct perf *p)
 			  "%u s after its peer was killed a receive still "
 			  "waits",
 			  bound);
-	perf_dereg(&p->plugin, l.send, out.mr);
-	perf_dereg(&p->plugin, l.recv, in.mr);
-	perf_close_send(&p->plugin, l.send);
-	perf_close_recv(&p->plugin, l.recv);
+	abandon(p, &out, &in);
 	perf_buf_drop(&out);
 	perf_buf_drop(&in);
 }
@@ -442,13 +378,7 @@ void case_peer_busy(struct perf *p)
 	exchange(p, &l, 100000, 1, p->rank, !p->rank);
 	perf_buf_new(p, &b, p->rank ? l.recv : l.send, 8 << 20, 0);
 	for (i = 0; i < 8; i++) {
-		op[i] = (struct perf_op){
-			.send = !p->rank,
-			.comm = p->rank ? l.recv : l.send,
-			.data = b.data + ((size_t)i << 20),
-			.size = 1 << 20,
-			.mr = b.mr,
-		};
+		op[i] = perf_part(!p->rank, &b, (size_t)i << 20, 1 << 20);
 		if (!p->rank)
 			perf_fill(op[i].data, 1 << 20, i);
 	}
@@ -484,18 +414,9 @@ void case_peer_stopped(struct perf *p)
 	exchange(p, &l, 100000, 1, p->rank, !p->rank);
 	perf_buf_new(p, &out, l.send, 8 << 20, 0);
 	perf_buf_new(p, &in, l.recv, 8 << 20, 0);
-	for (i = 0; i < 16; i++) {
-		op[i] = (struct perf_op){
-			.send = i % 2,
-			.comm = i % 2 ? l.send : l.recv,
-			.data = (i % 2 ? out.data : in.data) +
-				((size_t)i / 2 << 20),
-			.size = 1 << 20,
-			.mr = i % 2 ? out.mr : in.mr,
-		};
-		if (i % 2)
-			perf_fill(op[i].data, 1 << 20, 2 * i + p->rank);
-	}
+	by_turns(op, 16, &out, &in);
+	for (i = 1; i < 16; i += 2)
+		perf_fill(op[i].data, 1 << 20, 2 * i + p->rank);
 	if (p->rank) {
 		perf_step(p, op, 16, 16);
 		perf_tell(p, 0, &pid, sizeof(pid));
@@ -528,8 +449,7 @@ void case_reload(struct perf *p)
 	for (round = 0; round < 4; round++) {
 		perf_join(p, !p->rank, &l);
 		exchange(p, &l, 100000, round, p->rank, !p->rank);
-		perf_meet(p);
-		perf_leave(p, &l);
+		perf_leave_all(p, &l, 1);
 		perf_unload(p);
 		perf_meet(p);
 		if (!perf_plugin_open(&p->plugin, p->opt->plugin,

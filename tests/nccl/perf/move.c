@@ -10,9 +10,8 @@
 #define POISON	    0xa5
 #define LOOK_BEYOND 4096 /* bytes behind a message */
 
-/* Calls in turn, as NCCL does, until both sides are there. */
-static void establish(struct perf *p, void *listener, char *handle,
-		      struct perf_link *l)
+void perf_establish(struct perf *p, void *listener, char *handle,
+		    struct perf_link *l)
 {
 	while ((listener && !l->recv) || (handle && !l->send)) {
 		if (handle && !l->send)
@@ -35,26 +34,26 @@ void perf_join(struct perf *p, int rank, struct perf_link *l)
 	perf_check(p, perf_listen(&p->plugin, mine, &listener), "listen");
 	perf_tell(p, rank, mine, sizeof(mine));
 	perf_hear(p, rank, other, sizeof(other));
-	establish(p, listener, other, l);
+	perf_establish(p, listener, other, l);
 	perf_check(p, perf_close_listen(&p->plugin, listener), "closeListen");
 }
 
-void *perf_join_one(struct perf *p, int from, int to)
+void *perf_join_one(struct perf *p, int from, int to, struct perf_link *l)
 {
 	char handle[NCCL_HANDLE_SIZE] = { 0 };
-	struct perf_link l = { 0 };
 	void *listener = NULL;
 
+	memset(l, 0, sizeof(*l));
 	if (p->rank == from) {
 		perf_hear(p, to, handle, sizeof(handle));
-		establish(p, NULL, handle, &l);
-		return l.send;
+		perf_establish(p, NULL, handle, l);
+		return l->send;
 	}
 	perf_check(p, perf_listen(&p->plugin, handle, &listener), "listen");
 	perf_tell(p, from, handle, sizeof(handle));
-	establish(p, listener, NULL, &l);
+	perf_establish(p, listener, NULL, l);
 	perf_check(p, perf_close_listen(&p->plugin, listener), "closeListen");
-	return l.recv;
+	return l->recv;
 }
 
 void perf_leave(struct perf *p, struct perf_link *l)
@@ -66,6 +65,13 @@ void perf_leave(struct perf *p, struct perf_link *l)
 		perf_check(p, perf_close_recv(&p->plugin, l->recv),
 			   "closeRecv");
 	memset(l, 0, sizeof(*l));
+}
+
+void perf_leave_all(struct perf *p, struct perf_link *l, unsigned int n)
+{
+	perf_meet(p);
+	for (; n--; l++)
+		perf_leave(p, l);
 }
 
 void perf_buf_new(struct perf *p, struct perf_buf *b, void *comm, size_t size,
@@ -159,6 +165,18 @@ void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 				  "%s: byte %zu before the buffer was "
 				  "written",
 				  what, i);
+}
+
+struct perf_op perf_part(bool send, const struct perf_buf *b, size_t at,
+			 size_t size)
+{
+	return (struct perf_op){
+		.send = send,
+		.comm = b->comm,
+		.data = b->data + at,
+		.size = size,
+		.mr = b->mr,
+	};
 }
 
 static void post(struct perf *p, struct perf_op *op)

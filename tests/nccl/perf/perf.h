@@ -84,9 +84,14 @@ struct perf_link {
 	void *send, *recv;
 };
 void perf_join(struct perf *p, int rank, struct perf_link *l);
-/* One way: from the lower argument to the higher; all ranks of both call it. */
-void *perf_join_one(struct perf *p, int from, int to);
+/* One way; the ranks of both arguments call it.  The comm of this side. */
+void *perf_join_one(struct perf *p, int from, int to, struct perf_link *l);
+/* Calls in turn, as NCCL does, until the sides that are not NULL are there. */
+void perf_establish(struct perf *p, void *listener, char *handle,
+		    struct perf_link *l);
 void perf_leave(struct perf *p, struct perf_link *l);
+/* After a meeting. */
+void perf_leave_all(struct perf *p, struct perf_link *l, unsigned int n);
 
 struct perf_buf {
 	size_t whole; /* bytes from base on */
@@ -109,7 +114,6 @@ void perf_poison(struct perf *p, struct perf_buf *b);
 void perf_look(struct perf *p, struct perf_buf *b, size_t at, size_t size,
 	       size_t room, uint64_t seed, const char *what);
 
-struct perf_op;
 struct perf_op {
 	bool send;
 	bool early; /* receive: early completion is fine */
@@ -123,6 +127,9 @@ struct perf_op {
 	int got;		 /* bytes; -1 until done */
 	enum nccl_result result; /* as post or test gave it */
 };
+/* @size bytes from @at on in @b, over its comm. */
+struct perf_op perf_part(bool send, const struct perf_buf *b, size_t at,
+			 size_t size);
 /* One round over all: posts in order per comm, at most @window a way; tests. */
 unsigned int perf_step(struct perf *p, struct perf_op *op, unsigned int n,
 		       unsigned int window);

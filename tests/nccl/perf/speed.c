@@ -69,9 +69,8 @@ struct rate {
 	double cpu;   /* s per GB, both sides */
 };
 
-static struct rate bandwidth(struct perf *p, struct perf_link *l,
-			     struct perf_buf *b, unsigned int comms,
-			     size_t size)
+static struct rate bandwidth(struct perf *p, struct perf_buf *b,
+			     unsigned int comms, size_t size)
 {
 	const size_t per_comm =
 		b[0].size / size < WINDOW ? b[0].size / size : WINDOW;
@@ -90,13 +89,8 @@ static struct rate bandwidth(struct perf *p, struct perf_link *l,
 		unsigned int c = i % comms;
 		struct perf_buf *buf = &b[2 * c + p->rank];
 
-		op[i] = (struct perf_op){
-			.send = !p->rank,
-			.comm = p->rank ? l[c].recv : l[c].send,
-			.data = buf->data + i / comms % per_comm * size,
-			.size = size,
-			.mr = buf->mr,
-		};
+		op[i] = perf_part(!p->rank, buf, i / comms % per_comm * size,
+				  size);
 		if (i / comms < per_comm && p->rank)
 			memset(op[i].data, 0xa5, size);
 		else if (i / comms < per_comm)
@@ -156,7 +150,7 @@ static void run(struct perf *p)
 			 "GB/s", "CPU s/GB");
 	for (size = 8; size <= p->opt->max_size; size *= 4) {
 		us = latency(p, l, b, size);
-		r = bandwidth(p, l, b, comms, size);
+		r = bandwidth(p, b, comms, size);
 		if (p->rank)
 			continue;
 		if (p->opt->json)
