@@ -11,8 +11,8 @@
 
 #include "host/host.h"
 #include "host/route.h"
+#include "tests/lib/caught.h"
 #include "tests/lib/proc.h"
-#include "util/log.h"
 
 Test(host, ids_are_stable)
 {
@@ -66,32 +66,24 @@ Test(host, another_network_namespace_has_another_id)
 	cr_expect(eq(u64, ask_child(true, weft_host_id), weft_host_id()));
 }
 
-static unsigned int said;
-static char line[512];
-
-static void keep(void *arg, enum weft_level level, const char *file, int at,
-		 const char *text)
-{
-	cr_expect(eq(int, level, WEFT_LOG_WARN));
-	snprintf(line, sizeof(line), "%s", text);
-	said++;
-}
-
 /* Two processes of this host would then be of two, which is logged. */
 Test(host, host_without_proc_is_unknown_and_says_so)
 {
 	uint64_t id;
 
 	hidden = "/proc/";
-	weft_log_set_sink(keep, NULL);
+	catch_log();
 	id = weft_host_id();
 	cr_expect(not(weft_host_known()));
 	cr_expect(eq(u64, weft_host_id(), id), "to itself it is one");
-	cr_expect(eq(uint, said, 1));
-	cr_expect(
-		ne(ptr, strstr(line, "boot_id' cannot be read (No such"), NULL),
-		"%s", line);
-	cr_expect(ne(ptr, strstr(line, "mount /proc"), NULL), "%s", line);
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(eq(int, (int)caught.level, WEFT_LOG_WARN));
+	cr_expect(ne(ptr,
+		     strstr(caught.text, "boot_id' cannot be read (No such"),
+		     NULL),
+		  "%s", caught.text);
+	cr_expect(ne(ptr, strstr(caught.text, "mount /proc"), NULL), "%s",
+		  caught.text);
 }
 
 static const char *why_not(void)
@@ -111,7 +103,7 @@ static const char *why_not(void)
 
 Test(host, peer_of_an_unknown_host_is_refused_for_that)
 {
-	weft_log_set_sink(keep, NULL);
+	catch_log();
 	hidden = "/proc/";
 	cr_expect(eq(str, (char *)why_not(), (char *)weft_host_unknown));
 }

@@ -21,15 +21,10 @@
 #include "host/samehost.h"
 #include "settings/settings.h"
 #include "tests/lib/proc.h"
-#include "util/log.h"
+#include "tests/lib/quiet.h"
 
 static char root[] = "/tmp/weft-samehost-XXXXXX";
 static struct weft_samehost host;
-
-static void silent(void *arg, enum weft_level level, const char *file, int line,
-		   const char *text)
-{
-}
 
 static const char *in(const char *name)
 {
@@ -82,7 +77,7 @@ static void begin(void)
 	static char dev[160], sys[160], driver[160];
 	size_t i;
 
-	weft_log_set_sink(silent, NULL);
+	log_quiet();
 	clearenv();
 	cr_assert(mkdtemp(root) != NULL);
 	for (i = 0; i < sizeof(folders) / sizeof(*folders); i++)

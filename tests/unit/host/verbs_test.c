@@ -11,7 +11,7 @@
 
 #include "host/verbs.h"
 #include "settings/settings.h"
-#include "util/log.h"
+#include "tests/lib/quiet.h"
 #include "util/util.h"
 
 static char root[] = "/tmp/weft-sysfs-XXXXXX";
@@ -30,21 +30,11 @@ static void shell(const char *fmt, ...)
 	cr_assert(zero(int, system(command)), "%s", command);
 }
 
-static char said[512];
-static unsigned int said_count;
-
-static void quiet(void *arg, enum weft_level level, const char *file, int line,
-		  const char *text)
-{
-	snprintf(said, sizeof(said), "%s", text);
-	said_count++;
-}
-
 static void begin(void)
 {
 	cr_assert(ne(ptr, mkdtemp(root), NULL));
 	weft_sysfs_root = root;
-	weft_log_set_sink(quiet, NULL);
+	log_quiet();
 	clearenv();
 	setenv("PATH", "/bin:/usr/bin", 1);
 	weft_settings_reset();

@@ -4,48 +4,19 @@
 #include <criterion/new/assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "settings/table.h"
-#include "util/log.h"
-
-static bool has(const char *hay, const char *needle)
-{
-	return strstr(hay, needle) != NULL;
-}
-
-static struct {
-	int count;
-	char text[1024];
-} caught;
-
-static void catch (void *arg, enum weft_level level, const char *file, int line,
-		   const char *text)
-{
-	caught.count++;
-	snprintf(caught.text, sizeof(caught.text), "%s", text);
-}
-
-static void with(const char *name, const char *value)
-{
-	clearenv();
-	setenv(name, value, 1);
-	weft_settings_reset();
-	memset(&caught, 0, sizeof(caught));
-}
+#include "tests/unit/settings/with.h"
 
 static char folder[] = "/tmp/weft-secret-XXXXXX";
 
 static void begin(void)
 {
-	weft_log_set_sink(catch, NULL);
-	clearenv();
-	weft_settings_reset();
+	clean();
 	cr_assert(ne(ptr, mkdtemp(folder), NULL));
 	cr_assert(zero(int, chdir(folder)));
 }

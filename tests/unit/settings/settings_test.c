@@ -11,43 +11,8 @@
 #include <unistd.h>
 
 #include "host/netdevs.h"
-#include "settings/table.h"
-#include "util/log.h"
+#include "tests/unit/settings/with.h"
 #include "util/util.h"
-
-static bool has(const char *hay, const char *needle)
-{
-	return strstr(hay, needle) != NULL;
-}
-
-static struct {
-	int count;
-	char text[1024];
-} caught;
-
-static void catch (void *arg, enum weft_level level, const char *file, int line,
-		   const char *text)
-{
-	caught.count++;
-	snprintf(caught.text, sizeof(caught.text), "%s", text);
-}
-
-/* Only what a test sets. */
-static void clean(void)
-{
-	weft_log_set_sink(catch, NULL);
-	clearenv();
-	weft_settings_reset();
-}
-
-static const struct weft_settings *with(const char *name, const char *value)
-{
-	clearenv();
-	setenv(name, value, 1);
-	weft_settings_reset();
-	memset(&caught, 0, sizeof(caught));
-	return weft_settings();
-}
 
 static struct weft_setting_info info_of(const char *name)
 {

@@ -5,23 +5,14 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include "tests/lib/caught.h"
 #include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/uct.h"
-#include "util/log.h"
 
 static struct weft_uct uct;
 static struct weft_uct_memory_domain md;
 static struct weft_uct_iface *iface;
 static weft_uct_fn taken_ops[WEFT_OP_COUNT]; /* of the last one opened */
-static unsigned int warned;
-static char warning[512];
-
-static void caught(void *arg, enum weft_level level, const char *file, int line,
-		   const char *text)
-{
-	warned++;
-	snprintf(warning, sizeof(warning), "%s", text);
-}
 
 static enum weft_ucs_status base_init(void *self, void *cls, int *count,
 				      weft_uct_fn *ops, weft_uct_fn *internal,
@@ -73,7 +64,7 @@ static void close_it(struct weft_uct_iface *one)
 static void setup(void)
 {
 	fake_reset();
-	weft_log_set_sink(caught, NULL);
+	catch_log();
 	uct.abi = weft_uct_abi_find(WEFT_UCX_MINOR_MAX);
 	uct.sym.base_iface_init = base_init;
 	uct.sym.base_iface_query = base_query;
@@ -186,18 +177,19 @@ Test(iface, unreachable_reason_is_reported)
 	fake.unreached = "it is in the fake's words";
 	cr_expect(!reachable(&remote, why));
 	cr_expect_str_eq(why, fake.unreached);
-	cr_expect_eq(warned, 0, "%s", warning);
+	cr_expect_eq(caught.count, 0, "%s", caught.text);
 
 	/* another release's: told to the user, once, with what to do */
 	remote.wire_min = remote.wire_max = WEFT_WIRE_MAX + 1;
 	cr_expect(!reachable(&remote, why));
 	cr_expect(!reachable(&remote, why));
-	cr_expect_eq(warned, 1);
+	cr_expect_eq(caught.count, 1);
 	snprintf(versions, sizeof(versions),
 		 "10.6.1.2:7 speaks wire versions %d to %d", WEFT_WIRE_MAX + 1,
 		 WEFT_WIRE_MAX + 1);
-	cr_expect(strstr(warning, versions), "%s", warning);
-	cr_expect(strstr(warning, "install the same release"), "%s", warning);
+	cr_expect(strstr(caught.text, versions), "%s", caught.text);
+	cr_expect(strstr(caught.text, "install the same release"), "%s",
+		  caught.text);
 
 	remote.wire_min = remote.wire_max = 0;
 	cr_expect(!reachable(&remote, why));

@@ -8,10 +8,10 @@
 #include <string.h>
 #include "host/pci.h"
 #include "settings/settings.h"
+#include "tests/lib/caught.h"
 #include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
-#include "util/log.h"
 
 static char root[] = "/tmp/weft-sysfs-XXXXXX";
 
@@ -84,16 +84,6 @@ static void *plain_calloc(size_t n, size_t size, const char *name)
 	return calloc(n, size);
 }
 
-static char said[512];
-static enum weft_level said_at;
-
-static void keep(void *arg, enum weft_level level, const char *file, int line,
-		 const char *text)
-{
-	said_at = level;
-	snprintf(said, sizeof(said), "%s", text);
-}
-
 static unsigned int count(const char *name)
 {
 	struct weft_uct uct = { .sym.calloc = plain_calloc };
@@ -120,7 +110,7 @@ Test(tls, device_that_does_not_work_is_not_offered)
 	char line[128];
 
 	weft_log_set_level(WEFT_LOG_INFO);
-	weft_log_set_sink(keep, NULL);
+	catch_log();
 	fake.works = -EPERM;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		cr_expect(zero(uint, count(names[i])), "%s", names[i]);
@@ -128,8 +118,8 @@ Test(tls, device_that_does_not_work_is_not_offered)
 			line, sizeof(line),
 			"%s is not offered: the test says so: Operation not permitted",
 			names[i]);
-		cr_expect(eq(str, said, line));
-		cr_expect(eq(int, said_at, WEFT_LOG_INFO));
+		cr_expect(eq(str, caught.text, line));
+		cr_expect(eq(int, (int)caught.level, WEFT_LOG_INFO));
 	}
 	fake.works = 0;
 	cr_expect(eq(uint, count("weft_shm"), 1));
@@ -172,15 +162,15 @@ Test(tls, port_without_its_device_node_is_not_offered, .init = begin,
 /* It meets its peers by TCP. */
 Test(tls, port_without_a_netdev_is_not_offered, .init = begin, .fini = end)
 {
-	weft_log_set_sink(keep, NULL);
+	catch_log();
 	expect_ports("", "mlx5_0:1", 2);
 	/* its interface has no address here */
 	setenv("UCX_NET_DEVICES", "mlx5_1:1", 1);
 	weft_settings_reset();
 	cr_expect(zero(uint, count("weft_ib")));
-	cr_expect(eq(int, said_at, WEFT_LOG_WARN));
-	cr_expect(ne(ptr, strstr(said, "'ib1' has no address"), NULL), "%s",
-		  said);
+	cr_expect(eq(int, (int)caught.level, WEFT_LOG_WARN));
+	cr_expect(ne(ptr, strstr(caught.text, "'ib1' has no address"), NULL),
+		  "%s", caught.text);
 }
 
 /* A GPU and an adapter on each of two sockets; a worker is given one GPU. */

@@ -7,28 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/caught.h"
 #include "tests/lib/cuda/fake_cuda.h"
 #include "util/drivers/cuda.h"
-#include "util/log.h"
 
 static struct {
 #define X(type, name, args) type(*name) args;
 	FAKE_CUDA_CONTROL(X)
 #undef X
 } fake;
-static unsigned int told;
-static char text[512];
-
-static void caught(void *arg, enum weft_level level, const char *file, int line,
-		   const char *message)
-{
-	told++;
-	snprintf(text, sizeof(text), "%s", message);
-}
-
 static void setup(void)
 {
-	weft_log_set_sink(caught, NULL);
+	catch_log();
 	weft_cuda_reset();
 }
 
@@ -65,8 +55,9 @@ static void is_refused(const char *library, int err, const char *why)
 	setenv("WEFT_LIBCUDA", library, 1);
 	cr_expect_eq(weft_cuda_init(), err);
 	cr_expect_eq(weft_cuda_init(), err);
-	cr_expect_eq(told, 1, "%u messages, the last: %s", told, text);
-	cr_expect_not_null(strstr(text, why), "%s", text);
+	cr_expect_eq(caught.count, 1, "%d messages, the last: %s", caught.count,
+		     caught.text);
+	cr_expect_not_null(strstr(caught.text, why), "%s", caught.text);
 	cr_expect_null(weft_cuda());
 	cr_expect_eq(weft_cuda_enter(&scope, NULL), -ENODEV);
 	cr_expect_eq(weft_cuda_query(&scope, &info), 0);
@@ -95,13 +86,13 @@ Test(cuda, initialised_once_and_only_on_demand)
 {
 	struct weft_cuda_ptr info;
 
-	cr_expect_eq(weft_cuda_query(&told, &info), 0);
+	cr_expect_eq(weft_cuda_query(&caught, &info), 0);
 	cr_expect_null(weft_cuda());
 	load();
 	cr_expect_eq(fake.fake_cuda_inits(), 1);
 	cr_expect_eq(weft_cuda_init(), 0);
 	cr_expect_eq(fake.fake_cuda_inits(), 1);
-	cr_expect_eq(told, 0, "%s", text);
+	cr_expect_eq(caught.count, 0, "%s", caught.text);
 }
 
 /* Who only asks neither loads a driver nor initialises one. */
@@ -119,7 +110,7 @@ Test(cuda, program_gpus_counts_without_loading)
 	cr_assert_eq(init(0), 0);
 	cr_expect_eq(weft_cuda_program_gpus(), 2);
 	cr_expect_null(weft_cuda());
-	cr_expect_eq(told, 0, "%s", text);
+	cr_expect_eq(caught.count, 0, "%s", caught.text);
 }
 
 /* One GPU is enough; who cannot be asked lacks nothing. */
@@ -139,7 +130,7 @@ Test(cuda, program_lacks_finds_missing_attribute)
 	fake.fake_cuda_refuse("cuDeviceGetAttribute", 0);
 	setenv(FAKE_CUDA_NO_VMM, "", 1);
 	cr_expect(!weft_cuda_program_lacks(WEFT_CU_DEVICE_VMM));
-	cr_expect_eq(told, 0, "%s", text);
+	cr_expect_eq(caught.count, 0, "%s", caught.text);
 }
 
 Test(cuda, scope_restores_the_threads_context)

@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "tests/lib/caught.h"
 #include "tests/lib/smaps.h"
-#include "util/log.h"
 #include "util/secret.h"
 
 #define SIZE 5000u
@@ -42,29 +42,20 @@ int madvise(void *p, size_t n, int advice)
 	return -1;
 }
 
-static char line[512];
-static unsigned int said;
-
-static void keep(void *arg, enum weft_level level, const char *file, int at,
-		 const char *text)
-{
-	cr_expect(eq(int, level, WEFT_LOG_WARN));
-	snprintf(line, sizeof(line), "%s", text);
-	said++;
-}
-
 /* A program may run without that, but not without a word. */
 Test(secret, memory_that_is_dumped_is_said_once)
 {
 	void *p[2];
 
-	weft_log_set_sink(keep, NULL);
+	catch_log();
 	refused = true;
 	p[0] = weft_secret_alloc(SIZE);
 	p[1] = weft_secret_alloc(SIZE);
 	cr_assert(p[0] && p[1]);
-	cr_expect(eq(uint, said, 1));
-	cr_expect(ne(ptr, strstr(line, "core dumps"), NULL), "%s", line);
+	cr_expect(eq(int, caught.count, 1));
+	cr_expect(eq(int, (int)caught.level, WEFT_LOG_WARN));
+	cr_expect(ne(ptr, strstr(caught.text, "core dumps"), NULL), "%s",
+		  caught.text);
 	weft_secret_free(p[0], SIZE);
 	weft_secret_free(p[1], SIZE);
 }
