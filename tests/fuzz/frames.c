@@ -11,80 +11,48 @@
  * Nothing may be written outside the registered memory, no message may be
  * longer than the interface says, and the interface must live on.
  */
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/device.h"
+#include "tests/fuzz/victim.h"
 #include "tests/lib/quiet.h"
 #include "tests/lib/tcp_peer.h"
 #include "util/bytes.h"
 #include "util/util.h"
 
-#define GUARD  4096
-#define TARGET 8192
-#define POISON 0xa5
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct weft_dev_ops *const dev = &weft_tcp_ops;
 static struct weft_iface *iface;
-static struct weft_iface_attr attr;
-static uint8_t memory[GUARD + TARGET + GUARD];
-static struct weft_mem *mem;
 static uint8_t rkey[WEFT_RKEY_MAX];
 static struct tcp_peer peer;
 
-/* What ends a run without a finding of the sanitizers says why. */
-static void __attribute__((noreturn)) broken(const char *what)
-{
-	fprintf(stderr, "frames: %s (%s)\n", what, strerror(errno));
-	abort();
-}
-
-static void on_message(void *arg, uint8_t id, void *data, size_t len)
-{
-	volatile uint8_t *bytes = data;
-	uint8_t all = 0;
-	size_t i;
-
-	if (len > attr.max_message || id >= WEFT_MSG_IDS)
-		broken("a message is longer than the interface says");
-	for (i = 0; i < len; i++)
-		all |= bytes[i];
-	(void)all;
-}
-
-static void on_notify(void *arg, uint64_t tag, uint64_t size)
-{
-}
-
 static void start(void)
 {
-	struct weft_iface_cb cb = {
-		.on_message = on_message,
-		.on_notify = on_notify,
-	};
 	const struct weft_iface_params params = {
 		.netdev = "lo",
 		.family = AF_INET,
-		.cb = &cb,
+		.cb = &victim_cb,
 	};
+	struct weft_iface_attr attr;
 
 	/* all in this thread, so that an input always does the same */
 	setenv("WEFT_TCP_THREADS", "0", 1);
 	log_quiet();
+	victim.name = "frames";
+	victim.dev = dev;
 	if (dev->iface_open(&params, &iface) ||
-	    dev->mem_register(memory + GUARD, TARGET, WEFT_MEM_HOST, &mem))
-		broken("the interface does not open");
+	    dev->mem_register(victim_memory, VICTIM_MEMORY, WEFT_MEM_HOST,
+			      &victim.mem))
+		victim_broken("the interface does not open");
 	dev->iface_query(iface, &attr);
+	victim.max_message = attr.max_message;
 	peer.iface = iface;
 	peer.addr = attr.addr;
-	dev->mem_pack(mem, rkey);
+	dev->mem_pack(victim.mem, rkey);
 }
 
 static void mend(uint8_t *rec, size_t len, uint8_t control, bool bulk)
@@ -99,7 +67,7 @@ static void mend(uint8_t *rec, size_t len, uint8_t control, bool bulk)
 	if (!bulk && len >= TCP_FRAME_LEN + TCP_GET_SMALL_LEN && control & 8) {
 		rec[0] = TCP_FRAME_GET;
 		if (control & 1) {
-			weft_put_le64(chunk, (uintptr_t)memory + GUARD);
+			weft_put_le64(chunk, (uintptr_t)victim_memory);
 			memcpy(chunk + 8, rkey, 16);
 		}
 		return;
@@ -109,7 +77,7 @@ static void mend(uint8_t *rec, size_t len, uint8_t control, bool bulk)
 	if (control & 2)
 		weft_put_le32(chunk + 56, len - head - TCP_CHUNK_LEN);
 	if (control & 1) {
-		weft_put_le64(chunk + 24, (uintptr_t)memory + GUARD);
+		weft_put_le64(chunk + 24, (uintptr_t)victim_memory);
 		memcpy(chunk + 32, rkey, 16);
 	}
 }
@@ -135,15 +103,6 @@ static void say(int fd, const uint8_t *data, size_t size, bool bulk)
 	}
 }
 
-static void check_guards(void)
-{
-	size_t i;
-
-	for (i = 0; i < GUARD; i++)
-		if (memory[i] != POISON || memory[GUARD + TARGET + i] != POISON)
-			broken("memory that is not registered was written");
-}
-
 /* Reads until the other side has nothing more to say. */
 static void drain(int fd)
 {
@@ -167,14 +126,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!iface)
 		start();
-	memset(memory, POISON, sizeof(memory));
+	victim_begin();
 	fd = tcp_peer_meet(&peer, &token);
 	if (fd < 0)
-		broken("an honest beginning is refused");
+		victim_broken("an honest beginning is refused");
 	if (data[0] & 1) {
 		bulk_fd = tcp_peer_join(&peer, TCP_PURPOSE_BULK_OUT, token, 0);
 		if (bulk_fd < 0)
-			broken("an honest bulk stream is refused");
+			victim_broken("an honest bulk stream is refused");
 		say(bulk_fd, data + 1, size - 1, true);
 		drain(bulk_fd);
 		close(bulk_fd);
@@ -185,6 +144,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	close(fd);
 	for (i = 0; i < 4; i++)
 		dev->progress(iface);
-	check_guards();
+	victim_check_memory();
 	return 0;
 }

@@ -30,7 +30,7 @@ unsigned int victim_ended;
 
 void victim_broken(const char *what)
 {
-	fprintf(stderr, "%s: %s\n", victim.name, what);
+	fprintf(stderr, "%s: %s (%s)\n", victim.name, what, strerror(errno));
 	abort();
 }
 
@@ -118,6 +118,13 @@ static bool poisoned(const uint8_t *p)
 	return i == GUARD;
 }
 
+void victim_check_memory(void)
+{
+	if (!poisoned(target.before) || !poisoned(target.behind) ||
+	    !poisoned(landing.before) || !poisoned(landing.behind))
+		victim_broken("memory that was not registered was written");
+}
+
 void victim_check(void)
 {
 	unsigned int i;
@@ -127,9 +134,7 @@ void victim_check(void)
 	for (i = 0; i < nfops; i++)
 		if (!fops[i].done)
 			victim_broken("an operation does not end");
-	if (!poisoned(target.before) || !poisoned(target.behind) ||
-	    !poisoned(landing.before) || !poisoned(landing.behind))
-		victim_broken("memory that was not registered was written");
+	victim_check_memory();
 }
 
 void fuzz_counter(void *base, size_t len, uint8_t control, const uint8_t *p,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The program that a lying peer of nvl.c and shm.c meets: its memory, its
- * operations, and what must hold whatever the peer says.
+ * The program that a lying peer of frames.c, nvl.c and shm.c meets: its memory,
+ * its operations, and what must hold whatever the peer says.
  */
 #ifndef WEFT_TESTS_FUZZ_VICTIM_H
 #define WEFT_TESTS_FUZZ_VICTIM_H
@@ -33,10 +33,9 @@ void victim_begin(void);
  */
 void victim_act(struct weft_ep *ep, uint8_t control, const uint8_t *p,
 		size_t n);
-/*
- * After each input: the endpoint has ended once and every operation has ended,
- * and nothing beside the memory that it gave was written.
- */
+/* After each input: nothing beside the memory that it gave was written. */
+void victim_check_memory(void);
+/* So, and the endpoint has ended once, and every operation has ended. */
 void victim_check(void);
 /*
  * Sets one of the counters in @len bytes at @at to what {which, value} at @p

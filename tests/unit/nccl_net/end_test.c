@@ -80,19 +80,26 @@ Test(end, put_that_fails_ends_all_comms_to_that_process, .init = connected)
 	cr_expect(eq(uint, fake.eps, 0));
 }
 
-/* The sender knows, and the wire takes nothing at that moment. */
-Test(end, larger_send_fails_on_both_sides_by_a_full_wire, .init = connected)
+static int send_on_a_full_wire(void)
 {
-	struct weft_net_request *r = recv_now(dst, 1000), *s = NULL;
+	struct weft_net_request *s = NULL;
 	int ret = 0, i;
-	size_t got;
 
 	step();
 	for (i = 0; i < 50 && !ret; i++) {
 		fake.busy = 3;
 		ret = weft_net_send(tx, src, BIG, NULL, &s);
 	}
-	cr_expect(eq(int, ret, -EMSGSIZE));
+	return ret;
+}
+
+/* The sender knows, and the wire takes nothing at that moment. */
+Test(end, larger_send_fails_on_both_sides_by_a_full_wire, .init = connected)
+{
+	struct weft_net_request *r = recv_now(dst, 1000);
+	size_t got;
+
+	cr_expect(eq(int, send_on_a_full_wire(), -EMSGSIZE));
 	cr_expect(eq(int, finish(r, &got), -EMSGSIZE));
 	cr_expect(eq(uint, errors, 2), "each side says it");
 	cr_expect(strstr(last_error, "1048576") && strstr(last_error, "1000"),
@@ -104,15 +111,10 @@ Test(end, larger_send_fails_on_both_sides_by_a_full_wire, .init = connected)
 /* The same, and closing is the next that it does. */
 Test(end, larger_send_is_told_by_close, .init = connected)
 {
-	struct weft_net_request *r = recv_now(dst, 1000), *s = NULL;
-	int ret = 0, i;
+	struct weft_net_request *r = recv_now(dst, 1000);
 	size_t got;
 
-	step();
-	for (i = 0; i < 50 && !ret; i++) {
-		fake.busy = 3;
-		ret = weft_net_send(tx, src, BIG, NULL, &s);
-	}
+	send_on_a_full_wire();
 	weft_net_close_comm(tx);
 	cr_expect(eq(int, finish(r, &got), -EMSGSIZE));
 }

@@ -103,14 +103,6 @@ static inline void meet(int from, int to)
 	cr_assert(both, "not connected");
 }
 
-static inline void part(void)
-{
-	weft_net_deregister(rmr);
-	weft_net_close_comm(tx);
-	weft_net_close_comm(rx);
-	tx = rx = NULL;
-}
-
 static inline void wait_for(struct weft_net_request *req, size_t size)
 {
 	wait_within(DEADLINE_MS, req, size);

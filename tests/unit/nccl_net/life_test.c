@@ -30,9 +30,7 @@ Test(life, dead_peer_fails_pending_requests, .init = connected)
 	cr_expect(eq(int, weft_net_send(tx, src, 1, NULL, &s), -ECONNRESET));
 	cr_expect(eq(int, weft_net_recv(rx, dst, 1, rmr, &s), -ECONNRESET));
 	cr_expect(eq(uint, errors, 2), "each side says it once");
-	weft_net_deregister(rmr);
-	weft_net_close_comm(tx);
-	weft_net_close_comm(rx);
+	part();
 	weft_net_close_listener(listener);
 	cr_expect(eq(uint, fake.eps, 0));
 	cr_expect(eq(uint, fake.ifaces, 0));
@@ -169,9 +167,7 @@ Test(life, flusher_progresses_when_nccl_stops_calling, .init = connected)
 	while (fake.progressed < before + 3)
 		sched_yield();
 	fake.unsent = false;
-	weft_net_deregister(rmr);
-	weft_net_close_comm(tx);
-	weft_net_close_comm(rx);
+	part();
 	weft_net_close_listener(listener);
 	weft_net_close(a);
 	weft_net_close(b);
@@ -195,9 +191,7 @@ static int use_inherited(struct weft_net_request *req)
 	    weft_net_register(rx, dst, BIG, 1, &mr) != -ECANCELED ||
 	    weft_net_listen(b, 0, handle, &l) != -ECANCELED)
 		return 1;
-	weft_net_deregister(rmr);
-	weft_net_close_comm(tx);
-	weft_net_close_comm(rx);
+	part();
 	weft_net_close_listener(listener);
 	weft_net_close(a);
 	weft_net_close(b);
@@ -227,9 +221,7 @@ Test(life, forked_child_leaves_contexts_alone, .init = connected)
 	}
 	fake.unsent = false;
 	transfer(100, 100);
-	weft_net_deregister(rmr);
-	weft_net_close_comm(tx);
-	weft_net_close_comm(rx);
+	part();
 	weft_net_close_listener(listener);
 	cr_expect(zero(uint, fake.ifaces));
 }
@@ -268,9 +260,7 @@ Test(life, the_flusher_ends_with_the_last_user_and_starts_again, .init = init)
 		transfer(100, 100);
 		cr_expect(gt(uint, threads(), before), "no flusher");
 		fake.unsent = false;
-		weft_net_deregister(rmr);
-		weft_net_close_comm(tx);
-		weft_net_close_comm(rx);
+		part();
 		/* b's listener is a user, too */
 		cr_expect(threads_become(before + 1),
 			  "round %d: %u threads "

@@ -79,6 +79,14 @@ static inline void connected(void)
 	cr_assert(eq(int, weft_net_register(rx, dst, BIG, 1, &rmr), 0));
 }
 
+static inline void part(void)
+{
+	weft_net_deregister(rmr);
+	weft_net_close_comm(tx);
+	weft_net_close_comm(rx);
+	tx = rx = NULL;
+}
+
 /* As a call of NCCL's would, which may come from another thread. */
 static inline void progress(struct weft_net *net)
 {
