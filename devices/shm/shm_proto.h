@@ -4,15 +4,17 @@
  * kernel and processor, so fields are in native order; the wire version agreed
  * in the hello stands for all of it.
  *
- *   the socket   the ring's descriptor, once each way; then frames that wake a
- *                peer that sleeps, or have a window's descriptor; its end is
- * the peer's the rings    a memfd that its reader made and sealed, one per
- * direction: a short ring and a long one.  Records in one order, which carry
- * all bytes but those of GPU memory; SHM_SWITCH goes on in the other ring. the
- * windows  a memfd that its reader made and sealed, one per direction, once the
- * writer has asked (SHM_WANT) and until it says that it leaves (SHM_LEAVE). The
- * writer fills it from its begin on, and again; records say where bytes lie. So
- * the engine of a GPU can be long ahead of the records.
+ *   the socket: the ring's descriptor, once each way; then frames that wake a
+ *   peer that sleeps, or have a window's descriptor; its end is the peer's.
+ *
+ *   the rings: a memfd that its reader made and sealed, one per direction.  In
+ *   it are three rings, whose records have one order and carry all bytes but
+ *   those of GPU memory; SHM_SWITCH goes on in another ring.
+ *
+ *   the windows: a memfd that its reader made and sealed, one per direction,
+ *   once the writer has asked (SHM_WANT) and until it says that it leaves
+ *   (SHM_LEAVE).  The writer fills it from its begin on, and again; records say
+ *   where bytes lie.  So the engine of a GPU can be long ahead of the records.
  *
  * The order of records is that of what they say.  Puts come one after the
  * other, and so do their acknowledgements, gets and the replies to them:
@@ -36,12 +38,17 @@
 /*
  * Bytes: see docs/performance/ucx-over-shm.md.  Most peers say little: a small
  * ring holds three of the largest messages.  A reader that runs is given a
- * short one, which stays in the processors' caches.  One that waits for a
- * processor finds all that fits into a long one in its turn.
+ * short one, whose writer uses but its begin as long as the two are not busy:
+ * a ring that fits into the processors' own caches is slower than one that
+ * does not, since its lines are changed there when they are written again.  A
+ * reader that waits for a processor finds all that fits into a long one in its
+ * turn.
  */
-#define SHM_SMALL (48u << 10)
-#define SHM_SHORT (512u << 10)
-#define SHM_LONG  (8u << 20)
+#define SHM_SMALL	(48u << 10)
+#define SHM_SHORT	(2u << 20)
+#define SHM_SHORT_BEGIN (512u << 10)
+#define SHM_LONG	(8u << 20)
+#define SHM_BUSY	(4u << 20) /* so many bytes between two ticks */
 /*
  * Between n processes there are n * n rings.  Those that an interface writes to
  * have so much at most, all of the host's so much if each process has one
@@ -113,11 +120,16 @@ struct shm_head {
 };
 _Static_assert(sizeof(struct shm_head) == 384, "whole cache lines");
 
-/* The rings, behind the head's page; only the small one has pages at first. */
-#define SHM_SMALL_AT 4096u
-#define SHM_SHORT_AT (SHM_SMALL_AT + SHM_SMALL)
-#define SHM_LONG_AT  (SHM_SHORT_AT + SHM_SHORT)
-#define SHM_SIZE     (SHM_LONG_AT + SHM_LONG)
+/*
+ * The rings, behind the head's page; only the small one has pages at first. The
+ * begin of the short one has a page more, for the header behind its last
+ * record.
+ */
+#define SHM_SMALL_AT	4096u
+#define SHM_SHORT_AT	(SHM_SMALL_AT + SHM_SMALL)
+#define SHM_LONG_AT	(SHM_SHORT_AT + SHM_SHORT)
+#define SHM_BEGIN_PAGES (SHM_SHORT_BEGIN + 4096u)
+#define SHM_SIZE	(SHM_LONG_AT + SHM_LONG)
 
 enum shm_kind {
 	SHM_MESSAGE = 1,

@@ -59,8 +59,9 @@ static _Atomic uint64_t *word_at(uint8_t *p)
 int shm_ring_make(struct shm_ring *ring, int *fd)
 {
 	/* else its writer cannot give pages to the short one */
-	const unsigned int there =
-		weft_memfd_can_fill() ? SHM_SHORT_AT : SHM_LONG_AT;
+	const unsigned int there = weft_memfd_can_fill()
+					   ? SHM_SHORT_AT
+					   : SHM_SHORT_AT + SHM_BEGIN_PAGES;
 	void *p;
 
 	*fd = weft_memfd_make_sparse("weft-shm", SHM_SIZE, there, &p);
@@ -131,6 +132,17 @@ static size_t to_end(const struct shm_ring *ring, uint64_t pos)
 	return shm_ring_size(ring->in) - offset_of(ring->in, pos);
 }
 
+/* The same for the next record. */
+static size_t to_limit(const struct shm_conn *conn)
+{
+	const struct shm_ring *ring = &conn->tx;
+	const size_t at = offset_of(ring->in, ring->tail[ring->in]);
+
+	if (ring->in != SHM_IN_SHORT || conn->whole)
+		return shm_ring_size(ring->in) - at;
+	return at < SHM_SHORT_BEGIN ? SHM_SHORT_BEGIN - at : 0;
+}
+
 static bool read_head(struct shm_conn *conn, enum shm_which which)
 {
 	struct shm_ring *ring = &conn->tx;
@@ -167,17 +179,18 @@ static bool find_room(struct shm_conn *conn, size_t need)
 }
 
 /* Bytes of the ring that a record of @len takes, with what is skipped. */
-static size_t taken_by(const struct shm_ring *ring, size_t len)
+static size_t taken_by(const struct shm_conn *conn, size_t len)
 {
-	const size_t end = to_end(ring, ring->tail[ring->in]);
+	const struct shm_ring *ring = &conn->tx;
 	const size_t need = RECORD(len);
 
-	return need > end ? need + end : need;
+	return need > to_limit(conn) ? need + to_end(ring, ring->tail[ring->in])
+				     : need;
 }
 
 bool shm_ring_has_room(struct shm_conn *conn, size_t len)
 {
-	return find_room(conn, taken_by(&conn->tx, len));
+	return find_room(conn, taken_by(conn, len));
 }
 
 /* Left to messages by bulk: the largest, two of them where there is room. */
@@ -189,16 +202,33 @@ static size_t reserve_of(const struct shm_ring *ring)
 	return 2 * n * RECORD(SHM_MAX_MESSAGE);
 }
 
+/* What is skipped after a record of @len, before messages have the begin again.
+ */
+static size_t gap_behind(const struct shm_conn *conn, size_t len)
+{
+	const struct shm_ring *ring = &conn->tx;
+
+	if (ring->in != SHM_IN_SHORT || conn->whole ||
+	    RECORD(len) > to_limit(conn) ||
+	    offset_of(ring->in, ring->head[ring->in]) >
+		    offset_of(ring->in, ring->tail[ring->in]))
+		return 0;
+	return SHM_SHORT - SHM_SHORT_BEGIN;
+}
+
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 {
 	const struct shm_ring *ring = &conn->tx;
-	const size_t end = to_end(ring, ring->tail[ring->in]);
+	const size_t end = to_limit(conn);
 	size_t n = weft_min(want, ring->in == SHM_IN_SMALL ? SHM_SMALL_PIECE
 							   : SHM_PIECE);
 
 	if (end >= RECORD(weft_min(n, PIECE_MIN)))
 		n = weft_min(n, end - sizeof(struct shm_record));
-	return find_room(conn, taken_by(ring, n) + reserve_of(ring)) ? n : 0;
+	return find_room(conn, taken_by(conn, n) + gap_behind(conn, n) +
+				       reserve_of(ring))
+		       ? n
+		       : 0;
 }
 
 /* The reader sees it, and all that was written before. */
@@ -215,16 +245,23 @@ static void write_record(struct shm_ring *ring, struct shm_record r)
 	atomic_store_explicit(word_at(at), words[0], memory_order_release);
 }
 
+/* Is a larger ring worth its pages? */
+static bool is_busy(const struct shm_conn *conn)
+{
+	return !conn->whole &&
+	       shm_ring_sum(conn->tx.tail) - conn->looked >= SHM_BUSY;
+}
+
 void *shm_ring_begin(struct shm_conn *conn, size_t len)
 {
 	struct shm_ring *ring = &conn->tx;
-	const size_t end = to_end(ring, ring->tail[ring->in]);
 
-	if (RECORD(len) > end)
+	if (RECORD(len) > to_limit(conn))
 		write_record(ring,
 			     (struct shm_record){
 				     .kind = SHM_PAD,
-				     .len = end - sizeof(struct shm_record),
+				     .len = to_end(ring, ring->tail[ring->in]) -
+					    sizeof(struct shm_record),
 			     });
 	return bytes_at(ring, ring->tail[ring->in]) + sizeof(struct shm_record);
 }
@@ -235,6 +272,8 @@ void shm_ring_end(struct shm_conn *conn, struct shm_record r)
 	weft_count(conn->stats, wire_tx_bytes, r.len + sizeof(r));
 	if (r.kind == SHM_MESSAGE)
 		conn->sent = shm_ring_sum(conn->tx.tail);
+	if (is_busy(conn))
+		shm_conn_attend(conn);
 }
 
 /* Records have one order: those of all rings say how far it is. */
@@ -261,39 +300,75 @@ static void go_on_in(struct shm_conn *conn, enum shm_which which)
 	weft_events_wake_at(&conn->iface->base.events, conn->look_ms);
 }
 
-/* Each process of the host that this one has met takes as much. */
-static bool may_make(const struct shm_iface *iface, enum shm_which which)
+/* Of the pages of all that this interface writes to, and @more. */
+static bool may_make(const struct shm_iface *iface, size_t shorts, size_t more)
 {
 	const size_t peers = weft_max(iface->base.session.conns.n, 1u);
+	/* each process of the host that this one has met takes as much */
 	const size_t share = weft_min((size_t)SHM_MOST, SHM_ALL / (peers + 1));
-	size_t shorts = iface->nmade[SHM_IN_SHORT] + 1;
 
-	/* a long one leaves room for all that are short */
-	if (which == SHM_IN_LONG)
-		shorts = peers;
-	return peers * SHM_SHORT_AT + shorts * SHM_SHORT +
-		       (iface->nmade[SHM_IN_LONG] + (which == SHM_IN_LONG)) *
-			       (size_t)SHM_LONG <=
+	return peers * SHM_SHORT_AT + shorts * SHM_BEGIN_PAGES +
+		       iface->nwhole * (size_t)(SHM_SHORT - SHM_SHORT_BEGIN) +
+		       iface->nmade[SHM_IN_LONG] * (size_t)SHM_LONG + more <=
 	       share;
+}
+
+/* The begin, and the page where the next record comes. */
+static bool fill_begin(struct shm_conn *conn)
+{
+	uint8_t *bytes = bytes_of(&conn->tx, SHM_IN_SHORT);
+	const size_t at =
+		offset_of(SHM_IN_SHORT, conn->tx.tail[SHM_IN_SHORT]) & ~4095u;
+
+	if (!weft_memfd_can_fill())
+		return true;
+	return weft_memfd_fill(bytes, SHM_BEGIN_PAGES) &&
+	       (at < SHM_BEGIN_PAGES || weft_memfd_fill(bytes + at, 4096));
 }
 
 static bool has_pages(struct shm_conn *conn, enum shm_which which)
 {
+	struct shm_iface *iface = conn->iface;
+	const bool is_long = which == SHM_IN_LONG;
+
 	if (conn->made[which] || conn->lacks[which] ||
-	    !may_make(conn->iface, which))
+	    /* a long one leaves room for all that are short */
+	    !may_make(iface,
+		      is_long ? weft_max(iface->base.session.conns.n, 1u)
+			      : iface->nmade[SHM_IN_SHORT] + 1,
+		      is_long ? SHM_LONG : 0))
 		return conn->made[which];
-	conn->made[which] = weft_memfd_fill(bytes_of(&conn->tx, which),
-					    shm_ring_size(which)) ||
-			    (which == SHM_IN_SHORT && !weft_memfd_can_fill());
+	conn->made[which] =
+		is_long ? weft_memfd_fill(bytes_of(&conn->tx, which), SHM_LONG)
+			: fill_begin(conn);
 	conn->lacks[which] = !conn->made[which];
-	conn->iface->nmade[which] += conn->made[which];
+	iface->nmade[which] += conn->made[which];
 	return conn->made[which];
+}
+
+/* It is busy: the short ring, if it can have one, and all of it. */
+static bool has_whole(struct shm_conn *conn)
+{
+	struct shm_iface *iface = conn->iface;
+	const size_t rest = SHM_SHORT - SHM_SHORT_BEGIN;
+
+	conn->whole = has_pages(conn, SHM_IN_SHORT) &&
+		      may_make(iface, iface->nmade[SHM_IN_SHORT], rest) &&
+		      weft_memfd_fill(bytes_of(&conn->tx, SHM_IN_SHORT) +
+					      SHM_SHORT_BEGIN,
+				      rest);
+	iface->nwhole += conn->whole;
+	/* else it is asked again when as much was sent */
+	if (!conn->whole)
+		conn->looked = shm_ring_sum(conn->tx.tail);
+	return conn->made[SHM_IN_SHORT];
 }
 
 void shm_ring_drop_counts(struct shm_conn *conn)
 {
 	for (unsigned int i = 0; i < SHM_RINGS; i++)
 		conn->iface->nmade[i] -= conn->made[i];
+	conn->iface->nwhole -= conn->whole;
 }
 
 static bool is_read(struct shm_conn *conn, enum shm_which which)
@@ -310,6 +385,10 @@ static void give_back(struct shm_conn *conn, enum shm_which which)
 		return;
 	conn->made[which] = false;
 	conn->iface->nmade[which]--;
+	if (which == SHM_IN_SHORT && conn->whole) {
+		conn->whole = false;
+		conn->iface->nwhole--;
+	}
 }
 
 void shm_ring_tick(struct shm_conn *conn, uint64_t now)
@@ -359,8 +438,10 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 {
 	switch (conn->tx.in) {
 	case SHM_IN_SMALL:
-		if (wants && !shm_ring_bulk(conn, SHM_SMALL_PIECE) &&
-		    has_pages(conn, SHM_IN_SHORT))
+		if (is_busy(conn)
+			    ? has_whole(conn)
+			    : wants && !shm_ring_bulk(conn, SHM_SMALL_PIECE) &&
+				      has_pages(conn, SHM_IN_SHORT))
 			go_on_in(conn, SHM_IN_SHORT);
 		return;
 	case SHM_IN_LONG:
@@ -369,6 +450,8 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 			go_on_in(conn, SHM_IN_SHORT);
 		return;
 	default:
+		if (is_busy(conn))
+			has_whole(conn);
 		watch_short(conn, wants);
 	}
 }

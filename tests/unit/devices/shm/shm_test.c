@@ -106,13 +106,24 @@ static unsigned int send_all(unsigned int progress, unsigned int *sent)
 	}
 }
 
+static void send_each(unsigned int n, unsigned int *sent)
+{
+	for (; n; n--) {
+		cr_assert(eq(long,
+			     a.ops->message_pack(a.ep, 1, pack,
+						 (void *)(uintptr_t)++ * sent),
+			     SHM_MAX_MESSAGE));
+		cr_assert(until(b.messages == *sent));
+	}
+}
+
 static unsigned int connect_both(void)
 {
 	cr_assert(zero(int, side_dial(&a, &b)));
 	cr_assert(zero(int, side_dial(&b, &a)));
 	b.hook = take;
 	cr_assert(until(a.ops->ready(a.ep)));
-	return SHM_SHORT / SHM_MAX_MESSAGE;
+	return SHM_SHORT_BEGIN / SHM_MAX_MESSAGE;
 }
 
 /*
@@ -121,7 +132,7 @@ static unsigned int connect_both(void)
  */
 Test(shm, ring_is_long_while_its_reader_stands)
 {
-	const unsigned int short_ring = connect_both();
+	unsigned int short_ring = connect_both();
 	const unsigned int long_ring = SHM_LONG / SHM_MAX_MESSAGE;
 	const unsigned int small_ring = SHM_SMALL / SHM_MAX_MESSAGE;
 	unsigned int n, sent = 0;
@@ -141,15 +152,70 @@ Test(shm, ring_is_long_while_its_reader_stands)
 		side_progress(&a);
 		cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
 		/* several times around the short one */
-		for (n = 0; n < 70; n++) {
-			cr_assert(eq(
-				long,
-				a.ops->message_pack(a.ep, 1, pack,
-						    (void *)(uintptr_t)++sent),
-				SHM_MAX_MESSAGE));
-			cr_expect(until(b.messages == sent));
-		}
+		send_each(70, &sent);
+		/* it is busy by now */
+		short_ring = SHM_SHORT / SHM_MAX_MESSAGE;
 	}
+}
+
+static bool has_pages(struct shm_conn *conn, enum shm_which which)
+{
+	static unsigned char is[SHM_LONG / 4096];
+	const size_t len = shm_ring_size(which);
+
+	cr_assert(zero(int,
+		       mincore((uint8_t *)conn->tx.shared + shm_ring_at(which),
+			       len, is)));
+	return memchr(is, 1, len / 4096);
+}
+
+/* A ring that is larger than the processors' own caches is faster. */
+Test(shm, ring_of_a_busy_pair_is_larger)
+{
+	const unsigned int busy = SHM_BUSY / SHM_MAX_MESSAGE;
+	unsigned int sent = 0;
+
+	connect_both();
+	send_each(busy / 2, &sent);
+	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SMALL));
+	send_each(busy, &sent);
+	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
+	cr_expect(yes(conn_of(&a)->whole));
+	cr_expect(eq(uint, shm_iface(a.iface)->nwhole, 1));
+}
+
+/*
+ * Its pages went while the next record was to come in those that it has no
+ * more; what is sent at once then is bounded by what is left.
+ */
+Test(shm, ring_that_was_larger_goes_on_at_its_begin)
+{
+	const unsigned int upper = (SHM_SHORT + SHM_SHORT_BEGIN) / 2;
+	const unsigned int busy = SHM_BUSY / SHM_MAX_MESSAGE;
+	struct shm_conn *conn;
+	unsigned int n, sent = 0;
+
+	connect_both();
+	conn = conn_of(&a);
+	send_each(2 * busy, &sent);
+	while (conn->tx.tail[SHM_IN_SHORT] % SHM_SHORT < upper)
+		send_each(1, &sent);
+	for (int i = 0; i < 3; i++) {
+		shm_ring_tick(conn, conn->look_ms);
+		side_progress(&b);
+	}
+	cr_assert(eq(int, conn->tx.in, SHM_IN_SMALL));
+	cr_assert(not(conn->whole));
+	cr_assert(not(has_pages(conn, SHM_IN_SHORT)));
+	cr_expect(zero(uint, shm_iface(a.iface)->nwhole));
+	for (int round = 0; round < 3; round++) {
+		n = send_all(SHM_STUCK / 2, &sent);
+		cr_expect(eq(int, conn->tx.in, SHM_IN_SHORT));
+		cr_expect(gt(uint, n, SHM_SHORT_BEGIN / SHM_MAX_MESSAGE / 2));
+		cr_expect(until(b.messages == sent));
+	}
+	cr_expect(lt(u64, conn->tx.tail[SHM_IN_SHORT] % SHM_SHORT,
+		     SHM_BEGIN_PAGES));
 }
 
 /* Records without bytes, until there is no room; how many. */
@@ -260,15 +326,9 @@ Test(shm, ring_of_a_peer_that_is_gone_ends)
 		     SHM_SMALL / (unsigned int)sizeof(struct shm_record)));
 }
 
-static bool has_pages(struct shm_conn *conn, enum shm_which which)
+static size_t bytes_of_short(const struct shm_conn *conn)
 {
-	static unsigned char is[SHM_LONG / 4096];
-	const size_t len = shm_ring_size(which);
-
-	cr_assert(zero(int,
-		       mincore((uint8_t *)conn->tx.shared + shm_ring_at(which),
-			       len, is)));
-	return memchr(is, 1, len / 4096);
+	return conn->whole ? SHM_SHORT : SHM_BEGIN_PAGES;
 }
 
 static bool has_grown(struct shm_conn *conn)
@@ -357,7 +417,7 @@ Test(shm, rings_of_an_interface_have_a_limit)
 		conn = shm_conn(weft_ep_conn(eps[i]));
 		n += has_pages(conn, SHM_IN_LONG);
 		cr_expect(yes(has_pages(conn, SHM_IN_SHORT)), "%u", i);
-		bytes += SHM_SHORT_AT + SHM_SHORT +
+		bytes += SHM_SHORT_AT + bytes_of_short(conn) +
 			 has_pages(conn, SHM_IN_LONG) * SHM_LONG;
 		if (i)
 			a.ops->ep_destroy(eps[i]);
@@ -386,7 +446,8 @@ Test(shm, rings_of_many_processes_have_a_limit)
 		fill(&conns[i]);
 		for (unsigned int k = 0; k < 2 * SHM_STUCK; k++)
 			shm_ring_watch(&conns[i], true);
-		bytes += has_pages(&conns[i], SHM_IN_SHORT) * SHM_SHORT +
+		bytes += has_pages(&conns[i], SHM_IN_SHORT) *
+				 bytes_of_short(&conns[i]) +
 			 has_pages(&conns[i], SHM_IN_LONG) * SHM_LONG;
 		shm_ring_close(&conns[i].tx);
 	}
@@ -473,7 +534,8 @@ Test(shm, ring_is_short_on_an_old_kernel)
 	is_old = true;
 	cr_assert(zero(int, shm_ring_make(&ring, &fd)));
 	cr_assert(zero(int, fstat(fd, &st)));
-	cr_expect(ge(long, st.st_blocks * 512, (long)SHM_LONG_AT));
+	cr_expect(ge(long, st.st_blocks * 512,
+		     (long)(SHM_SHORT_AT + SHM_BEGIN_PAGES)));
 	shm_ring_close(&ring);
 	close(fd);
 	connect_both();
