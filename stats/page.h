@@ -48,7 +48,7 @@ struct weft_counters {
 };
 
 #define WEFT_PAGE_MAGIC	  0x6567617074666577 /* "weftpage" */
-#define WEFT_PAGE_VERSION 1		     /* of all that follows */
+#define WEFT_PAGE_VERSION 2		     /* of all that follows */
 #define WEFT_PAGE_ROWS	  1024
 
 struct weft_page_head {

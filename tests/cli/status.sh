@@ -25,7 +25,7 @@ NS = os.stat("/proc/self/ns/pid").st_ino
 held = []
 
 def page(name, rows, program=b"python", pid=4711, ns=NS, magic=b"weftpage",
-         version=1, used=None, runtime=b"ucx", errors=0, message=b"",
+         version=2, used=None, runtime=b"ucx", errors=0, message=b"",
          unlisted=0, introduced=b"", size=HEAD + ROW * ROWS, head_size=HEAD, locked=True):
     now = int(time.time())
     head = magic + struct.pack(
@@ -183,7 +183,7 @@ let_go
 
 hold '
 page("c-000000000000000a", [], magic=b"unlike!!")
-page("c-000000000000000b", [], version=2)
+page("c-000000000000000b", [], version=1)
 page("c-000000000000000c", [], used=1025)
 page("c-000000000000000d", [], head_size=511)
 page("c-000000000000000e", [], size=100)
