@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -323,6 +324,8 @@ BY_NAME = ("cost", "links", "many", "mpi", "wire")
 
 
 def main():
+    # what spins or listens beside it ends, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", required=True)
     parser.add_argument("--ucx", required=True,
