@@ -38,11 +38,11 @@
 /*
  * Bytes: see docs/performance/ucx-over-shm.md.  Most peers say little: a small
  * ring holds three of the largest messages.  A reader that runs is given a
- * short one, whose writer uses but its begin as long as the two are not busy:
- * a ring that fits into the processors' own caches is slower than one that
- * does not, since its lines are changed there when they are written again.  A
- * reader that waits for a processor finds all that fits into a long one in its
- * turn.
+ * short one, of which the writer uses the first part only, until the two are
+ * busy: a ring that fits into the processors' own caches is slower than a
+ * larger one, since each line that is written again is in the reader's cache,
+ * too.  A reader that waits for a processor finds all that fits into a long one
+ * in its turn.
  */
 #define SHM_SMALL	(48u << 10)
 #define SHM_SHORT	(2u << 20)
@@ -122,7 +122,7 @@ _Static_assert(sizeof(struct shm_head) == 384, "whole cache lines");
 
 /*
  * The rings, behind the head's page; only the small one has pages at first. The
- * begin of the short one has a page more, for the header behind its last
+ * first part of the short one has a page more, for the header behind its last
  * record.
  */
 #define SHM_SMALL_AT	4096u

@@ -132,7 +132,7 @@ static size_t to_end(const struct shm_ring *ring, uint64_t pos)
 	return shm_ring_size(ring->in) - offset_of(ring->in, pos);
 }
 
-/* The same for the next record. */
+/* The same for the next record, which may use only a part of the ring. */
 static size_t to_limit(const struct shm_conn *conn)
 {
 	const struct shm_ring *ring = &conn->tx;
@@ -202,8 +202,7 @@ static size_t reserve_of(const struct shm_ring *ring)
 	return 2 * n * RECORD(SHM_MAX_MESSAGE);
 }
 
-/* What is skipped after a record of @len, before messages have the begin again.
- */
+/* What is skipped, after a record of @len, before the ring starts again. */
 static size_t gap_behind(const struct shm_conn *conn, size_t len)
 {
 	const struct shm_ring *ring = &conn->tx;
@@ -313,7 +312,7 @@ static bool may_make(const struct shm_iface *iface, size_t shorts, size_t more)
 	       share;
 }
 
-/* The begin, and the page where the next record comes. */
+/* The first part, and the page where the next record comes. */
 static bool fill_begin(struct shm_conn *conn)
 {
 	uint8_t *bytes = bytes_of(&conn->tx, SHM_IN_SHORT);
