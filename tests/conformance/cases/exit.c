@@ -256,7 +256,8 @@ static void flushed_by_both(void)
 	if (!row->sockets)
 		skip_test("what it answers may end with it");
 	/* the second one's parent is the first, which ends */
-	check(!prctl(PR_SET_CHILD_SUBREAPER, 1), "prctl");
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
+		skip_test("a grandchild cannot be waited for here, as in qemu");
 	for (round = 0; round < rounds(24); round++) {
 		ends_by = round % 2 ? BY_EXIT : BY_EXIT_AT_ONCE;
 		if (!fork()) {
