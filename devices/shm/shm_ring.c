@@ -325,24 +325,39 @@ static bool fill_begin(struct shm_conn *conn)
 	       (at < SHM_BEGIN_PAGES || weft_memfd_fill(bytes + at, 4096));
 }
 
-static bool has_pages(struct shm_conn *conn, enum shm_which which)
+static bool may_ask(const struct shm_conn *conn, enum shm_which which)
 {
-	struct shm_iface *iface = conn->iface;
-	const bool is_long = which == SHM_IN_LONG;
+	return !conn->made[which] && !conn->lacks[which];
+}
 
-	if (conn->made[which] || conn->lacks[which] ||
-	    /* a long one leaves room for all that are short */
-	    !may_make(iface,
-		      is_long ? weft_max(iface->base.session.conns.n, 1u)
-			      : iface->nmade[SHM_IN_SHORT] + 1,
-		      is_long ? SHM_LONG : 0))
-		return conn->made[which];
-	conn->made[which] =
-		is_long ? weft_memfd_fill(bytes_of(&conn->tx, which), SHM_LONG)
-			: fill_begin(conn);
-	conn->lacks[which] = !conn->made[which];
-	iface->nmade[which] += conn->made[which];
-	return conn->made[which];
+static void note_made(struct shm_conn *conn, enum shm_which which, bool made)
+{
+	conn->made[which] = made;
+	conn->lacks[which] = !made;
+	conn->iface->nmade[which] += made;
+}
+
+static bool has_short(struct shm_conn *conn)
+{
+	const struct shm_iface *iface = conn->iface;
+
+	if (may_ask(conn, SHM_IN_SHORT) &&
+	    may_make(iface, iface->nmade[SHM_IN_SHORT] + 1, 0))
+		note_made(conn, SHM_IN_SHORT, fill_begin(conn));
+	return conn->made[SHM_IN_SHORT];
+}
+
+/* It leaves room for a short one of each peer. */
+static bool has_long(struct shm_conn *conn)
+{
+	const size_t peers = weft_max(conn->iface->base.session.conns.n, 1u);
+
+	if (may_ask(conn, SHM_IN_LONG) &&
+	    may_make(conn->iface, peers, SHM_LONG))
+		note_made(conn, SHM_IN_LONG,
+			  weft_memfd_fill(bytes_of(&conn->tx, SHM_IN_LONG),
+					  SHM_LONG));
+	return conn->made[SHM_IN_LONG];
 }
 
 /* It is busy: the short ring, if it can have one, and all of it. */
@@ -351,7 +366,7 @@ static bool has_whole(struct shm_conn *conn)
 	struct shm_iface *iface = conn->iface;
 	const size_t rest = SHM_SHORT - SHM_SHORT_BEGIN;
 
-	conn->whole = has_pages(conn, SHM_IN_SHORT) &&
+	conn->whole = has_short(conn) &&
 		      may_make(iface, iface->nmade[SHM_IN_SHORT], rest) &&
 		      weft_memfd_fill(bytes_of(&conn->tx, SHM_IN_SHORT) +
 					      SHM_SHORT_BEGIN,
@@ -429,7 +444,7 @@ static void watch_short(struct shm_conn *conn, bool wants)
 {
 	if (!wants || !is_stuck(conn))
 		conn->tx_stuck = 0;
-	else if (++conn->tx_stuck >= SHM_STUCK && has_pages(conn, SHM_IN_LONG))
+	else if (++conn->tx_stuck >= SHM_STUCK && has_long(conn))
 		go_on_in(conn, SHM_IN_LONG);
 }
 
@@ -440,7 +455,7 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 		if (is_busy(conn)
 			    ? has_whole(conn)
 			    : wants && !shm_ring_bulk(conn, SHM_SMALL_PIECE) &&
-				      has_pages(conn, SHM_IN_SHORT))
+				      has_short(conn))
 			go_on_in(conn, SHM_IN_SHORT);
 		return;
 	case SHM_IN_LONG:
