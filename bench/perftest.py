@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ucx_perftest of one UCX, client and server, under one arm's settings."""
+import contextlib
 import os
 import random
 import re
@@ -119,3 +120,32 @@ def cost(ucx, preload, arm, size, devices):
                    options=("-E", "sleep"))
     moved = size * (count + count // 5 + 1) / 1e9
     return rate, (processor_seconds() - before) / moved
+
+
+@contextlib.contextmanager
+def flowing(server, client, received, least, limit, failure):
+    """
+    Starts both, the client again until the server listens, and ends them. In
+    between @least more bytes are @received() within @limit seconds.
+    """
+    processes = [server()]
+    try:
+        deadline = time.monotonic() + limit
+        enough = received() + least
+        while received() < enough:
+            if len(processes) == 1 or processes[-1].poll() is not None:
+                processes.append(client())
+            if time.monotonic() > deadline:
+                raise RuntimeError(failure())
+            time.sleep(0.2)
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def bytes_per_second(received, seconds):
+    first, at = received(), time.monotonic()
+    time.sleep(seconds)
+    return (received() - first) / (time.monotonic() - at)

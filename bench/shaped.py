@@ -115,28 +115,20 @@ def arriving(hosts, ucx, preload, case, seconds, meanwhile):
     base = [f"{ucx}/bin/ucx_perftest", "-p", "13337", "-E", "sleep"]
     prefix = ["ip", "netns", "exec"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen([*prefix, b.name, *base], env=env, **quiet)
-    client = None
-    try:
-        deadline = time.monotonic() + 30
-        start = b.bytes()[1]
-        while b.bytes()[1] < start + (20 << 20):
-            if client is None or client.poll() is not None:
-                client = subprocess.Popen(
-                    [*prefix, a.name, *base, b.address, "-t", "tag_bw",
-                     "-s", str(1 << 20), "-n", "10000000", "-w", "1"],
-                    env=env, **quiet)
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{name}: nothing flows")
-            time.sleep(0.2)
+
+    def start(host, *options):
+        return subprocess.Popen([*prefix, host.name, *base, *options], env=env,
+                                **quiet)
+
+    def received():
+        return b.bytes()[1]
+
+    with perftest.flowing(
+            lambda: start(b),
+            lambda: start(a, b.address, "-t", "tag_bw", "-s", str(1 << 20),
+                          "-n", "10000000", "-w", "1"),
+            received, 20 << 20, 30, lambda: f"{name}: nothing flows"):
         if meanwhile:
             meanwhile(a, busiest(a))
         time.sleep(1)  # what was under way before
-        first, at = b.bytes()[1], time.monotonic()
-        time.sleep(seconds)
-        return (b.bytes()[1] - first) / (time.monotonic() - at) / 1e6
-    finally:
-        for process in (client, server):
-            if process:
-                process.kill()
-                process.wait()
+        return perftest.bytes_per_second(received, seconds) / 1e6

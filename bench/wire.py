@@ -105,25 +105,16 @@ def goodput(ucx, preload, program, network, arm, case, seconds):
     mtu = case[2]
     with cable(program, network, case) as (a, b), \
             tempfile.TemporaryFile("w+") as said:
-        processes = [run(b, server, env, said)]
-        try:
-            deadline = time.monotonic() + 60
-            while received(b, mtu) < (4 << 20):
-                if len(processes) == 1 or processes[-1].poll() is not None:
-                    processes.append(run(a, client, env, said))
-                if time.monotonic() > deadline:
-                    said.seek(0)
-                    raise RuntimeError(f"{arm}, {case}: nothing flows\n"
-                                       f"{said.read()}")
-                time.sleep(0.2)
+        def failure():
+            said.seek(0)
+            return f"{arm}, {case}: nothing flows\n{said.read()}"
+
+        with perftest.flowing(lambda: run(b, server, env, said),
+                              lambda: run(a, client, env, said),
+                              lambda: received(b, mtu), 4 << 20, 60, failure):
             time.sleep(SETTLE)
-            first, at = received(b, mtu), time.monotonic()
-            time.sleep(seconds)
-            return (received(b, mtu) - first) / (time.monotonic() - at) * 8e-6
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+            return perftest.bytes_per_second(lambda: received(b, mtu),
+                                             seconds) * 8e-6
 
 
 def loaded(preload, program, network, arm, case, seconds):
