@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs every arm in turn, round by round, and lays the results side by side."""
 import argparse
-import bisect
-import glob
 import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -46,9 +43,6 @@ def arguments():
     p.add_argument("--ops", default=",".join(rows.OPS))
     p.add_argument("--sizes", help="bytes, comma list")
     p.add_argument("--arms")
-    p.add_argument("--profile", action="store_true",
-                   help="where the weft arm spends its CPU time in the first "
-                   "of --ops (needs cc)")
     p.add_argument("--limit", type=int, default=0, metavar="S",
                    help="begin nothing new after so many seconds")
     p.add_argument("--set", action="append", default=[], metavar="ARM:N=V",
@@ -181,84 +175,6 @@ def death(a, lib, failures, extra):
                seen["kill_abort_s"]))
 
 
-def functions(path):
-    """(start, name) of a library's functions, from nm; empty without it."""
-    out = []
-    for extra in ([], ["-D"]):
-        r = subprocess.run(["nm", "-C", "--defined-only"] + extra + [path],
-                           capture_output=True, text=True)
-        for line in r.stdout.splitlines():
-            part = line.split(None, 2)
-            if len(part) == 3 and part[1] in "tTwWiV":
-                out.append((int(part[0], 16), part[2]))
-        if out:
-            break
-    return sorted(out)
-
-
-def profile(a, opt):
-    """One operation of one size each, sampled: shares by library and function."""
-    lib = os.path.join(tempfile.mkdtemp(prefix="weft-gpu-"), "sampler.so")
-    if subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", lib,
-                       os.path.join(HERE, "sampler.c")]).returncode:
-        print("no profile: cc fails")
-        return
-    # each of them some two seconds
-    for size, repeat in ((8 << 20, 400), (256 << 20, 200)):
-        if time.time() > a.end:
-            return
-        samples = os.path.join(a.out, "samples.%d" % size)
-        run = job.Job(program_file("rank_raw.py"),
-                      dict(a.arms["weft"], LD_PRELOAD=lib,
-                           NCCL_SET_THREAD_NAME="1",
-                           WEFT_TEST_SAMPLES=samples),
-                      dict(opt, ops=a.ops[:1], sizes=[size], repeat=repeat,
-                           nccl=job.torch_nccl()),
-                      a.ranks, min(a.timeout, 40)).end()
-        print("\nCPU time of %s, %s: %s" % (
-            a.ops[0], size_text(size), "".join("%.1f us" % r["us"] for r in run.rows
-                                     if "us" in r)
-            if not any(run.codes) else
-            "exit %s\n%s" % (run.codes, run.complaint())))
-        show_samples(samples)
-
-
-def place(tables, text):
-    """'FILE OFFSET' as library and function."""
-    lib, offset = text.rsplit(None, 1)
-    if lib not in tables:
-        tables[lib] = functions(lib) if os.path.exists(lib) else []
-    i = bisect.bisect(tables[lib], (int(offset, 16), "~")) - 1
-    name = tables[lib][i][1].split("(")[0] if i >= 0 else ""
-    return os.path.basename(lib), name[:36]
-
-
-def show_samples(path):
-    """By thread: where it was, and below which function of weft."""
-    tables, threads = {}, {}
-    for file in glob.glob(path + ".*"):
-        with open(file) as f:
-            for line in f:
-                head, at, by = line.rstrip("\n").split("|")
-                n, thread = head.split(None, 1)
-                lib, name = place(tables, at)
-                # of the driver alone the library is known
-                if name and "weft" not in lib and "nccl" not in lib:
-                    name = ""
-                key = (lib[:22], name, place(tables, by)[1])
-                counts = threads.setdefault(thread.rstrip(" 0123456789"), {})
-                counts[key] = counts.get(key, 0) + int(n)
-        os.remove(file)
-    for thread, counts in sorted(threads.items(),
-                                 key=lambda x: -sum(x[1].values())):
-        total = sum(counts.values())
-        print(" %s: %d samples" % (thread, total))
-        for (lib, name, by), n in sorted(counts.items(),
-                                         key=lambda x: -x[1])[:14]:
-            print("  %5.1f %%  %-22s %-36s %s" %
-                  (100.0 * n / total, lib, name, by and "< " + by))
-
-
 def have(module):
     return subprocess.run([sys.executable, "-c", "import " + module],
                           capture_output=True).returncode == 0
@@ -300,8 +216,6 @@ def main():
     table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,
           "cpu_s_per_gb", "CPU seconds per GB and rank", "%.3f")
     path = save(a, rows, failures, extra)
-    if a.profile and "weft" in a.arms and have("cupy"):
-        profile(a, opt)
     print("\n%s" % path)
     for f in failures:
         print("FAILED %s" % f)
