@@ -13,4 +13,4 @@ venv=$("$here/../tests/tools/venv.sh")
 export PYTHONDONTWRITEBYTECODE=1
 ulimit -n "$(ulimit -H -n)"
 exec "$venv/bin/python" "$here/run.py" --build "$build" --ucx "$ucx" \
-	--out "${WEFT_BENCH_OUT:-$build/bench/results}" "$@"
+	--out "$build/bench/results/$(date +%F).json" "$@"

@@ -88,10 +88,3 @@ def rate(ucx, preload, arm, size, cpus, seconds=SECONDS):
     finally:
         server.kill()
         server.wait()
-
-
-def told(rates):
-    """What a run of them is worth: the least, the tenth of a hundred, ..."""
-    ranked = sorted(rates)
-    return {"min": ranked[0], "p10": ranked[len(ranked) // 10],
-            "median": ranked[len(ranked) // 2]}

@@ -9,6 +9,12 @@ JOINING = ("tcp", "weft_tcp", "weft_shm")
 WORKERS = (100, 1000)
 POLLED = ("posix", "weft_shm", "weft_tcp")
 SILENT = (1, 10, 50)
+# What of a run, how it is called, and its unit
+FIGURES = {"seconds": ("until all have", "s"),
+           "cpu_seconds": ("the scheduler's", "CPU s"),
+           "descriptors": ("at most", "descriptors"),
+           "kib_each": ("private memory", "KiB each"),
+           "gone_seconds": ("until it knows that all were killed", "s")}
 
 
 def flags(ucx):

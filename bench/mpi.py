@@ -25,7 +25,7 @@ ARMS = {
 
 
 def rows(network, arm, ranks):
-    """What rank 0 says."""
+    """{(pairs, pattern, size): MB/s or us}, as rank 0 says."""
     settings, weft, options = ARMS[arm]
     mpi = subprocess.run(["bash", f"{HERE}/../tests/tools/fetch-mpi.sh"],
                          check=True, capture_output=True,
@@ -44,4 +44,6 @@ def rows(network, arm, ranks):
             capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise RuntimeError(f"{arm}, {ranks} ranks:\n{done.stdout}{done.stderr}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    return {(row["pairs"], row["pattern"], row["size"]): row["value"]
+            for row in told}

@@ -11,7 +11,6 @@ pods on this network.  NIXL_SECONDS: after so many, no round is begun.  What eac
 took is in $OUT/nixl.json.
 """
 import contextlib
-import json
 import os
 import re
 import sys
@@ -20,9 +19,10 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 os.environ.setdefault("E2E_WEFT", os.path.abspath("tools/weft"))
-sys.path.insert(0, f"{HERE}/../tests/e2e")
+sys.path[:0] = [f"{HERE}/../tests/e2e", HERE]
 
 from lib.tap import check  # noqa: E402
+from report import Report  # noqa: E402
 from test_nixl import POD, Pair, gpus  # noqa: E402
 
 JOBS = [f"10000:{size}k" for size in (1, 4, 16, 45, 64)] + ["1:1g"]
@@ -68,8 +68,8 @@ def in_messages(pair):
               f"{role}: {sent} bytes in messages for {want}")
 
 
-def measure(arm, how, number):
-    """A row for each request of one run."""
+def measure(arm, how):
+    """((request, its blocks), arm, GB/s), ... of one run."""
     pair = Pair([FIRST, *JOBS], seconds=200, **how)
     if arm == "weft_tcp" and "KV_MEMORY" in how["env"]:
         in_messages(pair)  # UCX has no put of GPU memory over a network
@@ -77,30 +77,8 @@ def measure(arm, how, number):
         pair.carried_by(DEVICES[arm])
     found = re.findall(r"^(WRITE|READ) (\S+) (\d+) (\S+)$",
                        pair.said["initiator"], re.M)
-    rows = [{"arm": arm, "round": number, "request": f"{word} {job}",
-             "bytes": int(size), "seconds": float(took)}
+    return [((word, job), arm, int(size) / float(took) / 1e9)
             for word, job, size, took in found if job != FIRST]
-    return rows
-
-
-def told(request):
-    word, count, size = re.match(r"(\w+) (\d+):(\w+)", request).groups()
-    return f"{word} {int(count):,} × {size[:-1]} {size[-1].upper()}iB"
-
-
-def table(rows, names):
-    best = {}
-    for row in rows:
-        key = row["request"], row["arm"]
-        rate = row["bytes"] / row["seconds"] / 1e9
-        best[key] = max(best.get(key, 0), rate)
-    print("| request | " + " | ".join(f"{name}, GB/s" for name in names) +
-          " |\n|---" + "|---:" * len(names) + "|")
-    for request in [f"{word} {job}" for word in ("WRITE", "READ")
-                    for job in JOBS]:
-        print(f"| {told(request)} | " + " | ".join(
-            f"{float(f'{best[request, name]:.3g}'):g}" if (request, name) in best else "-"
-            for name in names) + " |", flush=True)
 
 
 def main():
@@ -117,13 +95,20 @@ def main():
                 if time.monotonic() > end:
                     continue
                 try:
-                    rows += measure(arm, all_arms[arm], number)
+                    rows += measure(arm, all_arms[arm])
                 except AssertionError as error:
                     failed = True
                     print(f"round {number}, {arm}: {error}", file=sys.stderr)
-        table(rows, chosen)
-    with open(f"{os.environ.get('OUT', '.')}/nixl.json", "w") as file:
-        json.dump(rows, file, indent=0)
+    told = Report(f"{os.environ.get('OUT', '.')}/nixl.json")
+    for word in "WRITE", "READ":
+        for job in JOBS:
+            count, size = job.split(":")
+            told.row("nixl", "host" if on_host else "GPU",
+                     f"{word} {int(count):,}", int(size[:-1]) <<
+                     {"k": 10, "g": 30}[size[-1]], "GB/s",
+                     {arm: [rate for request, name, rate in rows
+                            if (request, name) == ((word, job), arm)]
+                      for arm in chosen})
     sys.exit(failed)
 
 

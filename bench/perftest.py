@@ -30,8 +30,27 @@ PLACES = {
                  "weft_shm"),
 }
 
-# Iterations by message size: about half a second each.
-COUNTS = {8: 20000, 8192: 10000, 65536: 4000, 1 << 20: 600, 64 << 20: 12}
+FEW = (("tag_lat", 8), ("tag_lat", 8192), ("tag_bw", 65536),
+       ("tag_bw", 1 << 20), ("tag_bw", 64 << 20))
+LATENCY = [8, 1024, 8192, 65536, 1 << 20]
+RATES = [1024, 16384, 65536, 1 << 20, 64 << 20]
+# A stream of more than 64 KiB does not come to its end over UCX's tcp.
+ALL = {"tag_lat": LATENCY,
+       "tag_bw": sorted(RATES + [4096, 32768, 1 << 18, 8 << 20, 1 << 30]),
+       "ucp_am_bw": RATES, "ucp_put_bw": RATES, "ucp_get": RATES,
+       "stream_bw": RATES[:3]}
+GPU = (8192, 65536, 1 << 20, 8 << 20, 64 << 20)
+# Iterations by message size, up to it: about half a second each.
+COUNTS = {1024: 20000, 8192: 10000, 65536: 4000, 1 << 18: 1500, 1 << 20: 600,
+          8 << 20: 80, 64 << 20: 12, 1 << 30: 2}
+
+
+def unit(test):
+    return "us" if test.endswith("_lat") else "MB/s"
+
+
+def iterations(size):
+    return next(count for most, count in COUNTS.items() if size <= most)
 
 
 def environment(ucx, preload, arm, devices):
@@ -82,7 +101,7 @@ def measure(ucx, preload, arm, test, size, devices=None, prefixes=((), ()),
     server = subprocess.Popen([*prefixes[0], *base], env=env,
                               stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL)
-    count = count or COUNTS[size]
+    count = count or iterations(size)
     client = [*prefixes[1], *base, address, "-t", test, "-s", str(size),
               "-n", str(count), "-w", str(count // 5 + 1), "-f"]
     try:
@@ -101,7 +120,7 @@ def measure(ucx, preload, arm, test, size, devices=None, prefixes=((), ()),
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)
     row = figures(done.stdout)
-    return row[2] if test.endswith("_lat") else row[5] * 1048576 / 1e6
+    return row[2] if unit(test) == "us" else row[5] * 1048576 / 1e6
 
 
 def processor_seconds():
@@ -114,7 +133,7 @@ def cost(ucx, preload, arm, size, devices):
     MB/s of tag_bw, and seconds of processors of both sides per GB; who polls
     would take all of them.
     """
-    count = 3 * COUNTS[size]
+    count = 3 * iterations(size)
     before = processor_seconds()
     rate = measure(ucx, preload, arm, "tag_bw", size, devices, count=count,
                    options=("-E", "sleep"))

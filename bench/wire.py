@@ -45,6 +45,11 @@ def share(mtu):
     return (mtu - 52) / (mtu + 14)
 
 
+def told(case):
+    delay, loss, mtu = case
+    return f"{delay / 500:g} ms, {loss / 10000:g} % lost, MTU {mtu}"
+
+
 @contextlib.contextmanager
 def cable(program, network, case):
     delay, loss, mtu = case
@@ -119,8 +124,8 @@ def goodput(ucx, preload, program, network, arm, case, seconds):
 
 def loaded(preload, program, network, arm, case, seconds):
     """
-    Microseconds of small messages there and back, sorted, while blocks fill the
-    cable; and the Mbit/s of those.
+    Milliseconds of small messages there and back while blocks fill the cable, the
+    median and the 99th of a hundred; and the Mbit/s of those blocks.
     """
     protocol, ucx_arm = LOADED[arm]
     env = perftest.environment("", preload, ucx_arm, "wire0") if ucx_arm \
@@ -143,4 +148,6 @@ def loaded(preload, program, network, arm, case, seconds):
         if client.returncode:
             said.seek(0)
             raise RuntimeError(f"{arm}, {case}:\n{client.stderr}{said.read()}")
-        return json.loads(client.stdout.splitlines()[-1]), mbit
+        times = json.loads(client.stdout.splitlines()[-1])
+        return times[len(times) // 2] / 1000, \
+            times[len(times) * 99 // 100] / 1000, mbit

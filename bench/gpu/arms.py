@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs every arm in turn, round by round, and lays the results side by side."""
 import argparse
-import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "gpu", "nccl"))
+sys.path[:0] = [os.path.join(HERE, "..", "..", "tests", "gpu", "nccl"),
+                os.path.join(HERE, "..")]
 
 import job  # noqa: E402
 import measure  # noqa: E402
+import report  # noqa: E402
 import rows  # noqa: E402
 
 ARMS = {
@@ -86,32 +85,6 @@ def program_file(name):
     return os.path.join(HERE, name)
 
 
-def size_text(n):
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if n >= 1 << shift:
-            return "%d %s" % (n >> shift, unit)
-    return "%d B" % n
-
-
-def table(rows, arms, key, title, fmt):
-    """Median over the rounds, one column per arm, and weft against socket."""
-    print("\n%s" % title)
-    print("%-8s %-15s %8s" % ("program", "operation", "size") +
-          "".join("%10s" % a[:10] for a in arms) + "%12s" % "weft/socket")
-    cells = {}
-    for r in rows:
-        cells.setdefault((r["program"], r["op"], r["bytes"]), {}).setdefault(
-            r["arm"], []).append(r[key])
-    for (program, op, size), by_arm in cells.items():
-        med = {a: statistics.median(v) for a, v in by_arm.items()}
-        line = "%-8s %-15s %8s" % (program, op, size_text(size))
-        line += "".join("%10s" % (fmt % med[a] if a in med else "-")
-                        for a in arms)
-        if "weft" in med and "socket" in med and med["socket"]:
-            line += "%12.2f" % (med["weft"] / med["socket"])
-        print(line)
-
-
 def run_one(a, rows, failures, program, arm, env, opt, rounds_no):
     begun = time.time()
     # what the limit would cut short is no failure
@@ -180,17 +153,29 @@ def have(module):
                           capture_output=True).returncode == 0
 
 
-def save(a, rows, failures, extra):
-    """After each part: what a later one breaks is not lost."""
-    path = os.path.join(a.out, "results.json")
-    with open(path, "w") as f:
-        json.dump({"host": platform.processor() or platform.machine(),
-                   "cpus": os.cpu_count(), "ranks": a.ranks,
-                   "arms": {n: {k: v for k, v in e.items()
-                                if k != "NCCL_NET_PLUGIN"}
-                            for n, e in a.arms.items()},
-                   "rows": rows, "failures": failures, **extra}, f, indent=1)
-    return path
+# What a rank program reports of each operation, and in what unit.
+FIGURES = {"busbw": "GB/s", "us": "us", "p50": "us, p50", "p99": "us, p99",
+           "most": "us, most", "cpu_s_per_gb": "CPU s per GB"}
+
+
+def told(a, rows, failures, extra):
+    """All rounds of an arm in a row; returns the file."""
+    out = report.Report(
+        os.path.join(a.out, "results.json"), ranks=a.ranks,
+        nccl=sorted({r["nccl"] for r in rows}), failures=failures,
+        env={n: {k: v for k, v in e.items() if k != "NCCL_NET_PLUGIN"}
+             for n, e in a.arms.items()}, **extra)
+    keys = {(r["program"], r["op"], r["bytes"]): 0 for r in rows}
+    for figure, unit in FIGURES.items():
+        for key in keys:
+            got = {arm: [r[figure] for r in rows if r["arm"] == arm and
+                         (r["program"], r["op"], r["bytes"]) == key]
+                   for arm in a.arms}
+            # small ones are bound by what is not counted in bytes
+            if key[2] >= 1 << 20 or unit.startswith("us"):
+                out.row("nccl", *key, unit, got, "weft")
+    out.save()
+    return out.path
 
 
 def main():
@@ -211,11 +196,7 @@ def main():
     if not a.no_kill and not a.quick and "weft" in a.arms and \
             have("cupy") and time.time() < a.end:
         death(a, a.nccl[0] if a.nccl else job.torch_nccl(), failures, extra)
-    table(rows, a.arms, "busbw", "Bus bandwidth, GB/s", "%.2f")
-    table(rows, a.arms, "us", "Time per operation, us", "%.1f")
-    table([r for r in rows if r["bytes"] >= 1 << 20], a.arms,
-          "cpu_s_per_gb", "CPU seconds per GB and rank", "%.3f")
-    path = save(a, rows, failures, extra)
+    path = told(a, rows, failures, extra)
     print("\n%s" % path)
     for f in failures:
         print("FAILED %s" % f)

@@ -37,8 +37,10 @@ def cpu_seconds():
 class Timer:
     """Times fn() @count times between two sync() and a barrier."""
 
-    def __init__(self, sync, barrier):
+    def __init__(self, sync, barrier, stamp, apart):
+        """@stamp marks the stream's time; @apart: ms between two marks."""
         self.sync, self.barrier = sync, barrier
+        self.stamp, self.apart = stamp, apart
 
     def __call__(self, fn, warm, count):
         for _ in range(warm):
@@ -47,14 +49,19 @@ class Timer:
         self.barrier()
         self.sync()
         cpu, start = cpu_seconds(), time.perf_counter()
+        marks = [self.stamp()]
         for _ in range(count):
             fn()
+            marks.append(self.stamp())
         self.sync()
         spent = time.perf_counter() - start
-        return spent / count, (cpu_seconds() - cpu) / count
+        cpu = (cpu_seconds() - cpu) / count
+        each = sorted(self.apart(a, b) * 1e3 for a, b in zip(marks, marks[1:]))
+        return {"us": spent / count * 1e6, "p50": each[count // 2],
+                "p99": each[count * 99 // 100], "most": each[-1]}, cpu
 
 
-def row(op, size, world, seconds, cpu, bad):
-    rows.report(op=op, bytes=size, us=seconds * 1e6,
-                busbw=size / seconds * bus_factor(op, world) / 1e9,
-                cpu_s_per_gb=cpu / size * 1e9, bad=bad)
+def row(op, size, world, times, cpu, bad):
+    rows.report(op=op, bytes=size, bad=bad, cpu_s_per_gb=cpu / size * 1e9,
+                busbw=size / times["us"] * bus_factor(op, world) / 1e3,
+                **times)

@@ -23,6 +23,7 @@ import arms
 import job
 import measure
 import pod_net
+import report
 import rows
 
 OPS = rows.OPS + ["all_to_all"]
@@ -285,34 +286,10 @@ class Table:
     def busbw(self, op, size, us):
         return size / us * measure.bus_factor(op, self.a.ranks) / 1e3
 
-    def show(self, title, cell, last=""):
-        print("\n%s" % title)
-        print("%-15s %8s" % ("operation", "size") +
-              "".join("%10s" % n[:9] for n in self.a.arms) + "%10s" % last)
-        for op, size, med, by_arm in self.rows():
-            print("%-15s %8s" % (op, arms.size_text(size)) +
-                  "".join("%10s" % (cell(op, size, med, n) if n in med else
-                                    "-") for n in self.a.arms) +
-                  ("%10s" % self.spread(by_arm) if last else ""))
-
-    @staticmethod
-    def spread(by_arm):
-        times = by_arm.get("native")
-        return "%.2f-%.2f" % (statistics.median(times) / max(times),
-                              statistics.median(times) / min(times)) \
-            if times else "-"
-
     def print(self):
-        self.show("Time per operation, us",
-                  lambda op, size, med, n: "%.1f" % med[n])
-        self.show("Bus bandwidth, GB/s", lambda op, size, med, n:
-                  "%.2f" % self.busbw(op, size, med[n]))
-        if "native" not in self.a.arms:
-            return
-        self.show("Speed beside native's; at last native's own rounds beside "
-                  "their median", lambda op, size, med, n: "%.2f" % (
-                      med["native"] / med[n]) if "native" in med else "-",
-                  "native's")
+        told = self.report()
+        for row in told.rows:
+            told.show(row, "preload")
         print()
         for name in INTRODUCED:
             if name in self.a.arms:
@@ -327,7 +304,7 @@ class Table:
             n += 1
             ratio = med["native"] / med[name]
             if ratio < GOOD:
-                text = "%s %s %.2f" % (op, arms.size_text(size), ratio)
+                text = "%s %s %.2f" % (op, report.size_text(size), ratio)
                 (beyond if med[name] > max(by_arm["native"]) else
                  below).append(text)
         print("%s: %d of %d rows at %.2f of native or better; within native's "
@@ -337,22 +314,29 @@ class Table:
         self.about.setdefault(name, {}).update(
             rows=n, scatter=below, below=beyond)
 
+    def report(self):
+        a = self.a
+        about = {n: dict(self.about.get(n, {}), env={
+            k: os.path.basename(v) for k, v in e.items()})
+            for n, e in a.arms.items()}
+        told = report.Report(os.path.join(a.out, "pods.json"), ranks=a.ranks,
+                             arms=about, failures=self.failures)
+        where = "%d in each pod" % a.pods + (", hidden" if a.hidden else "") + \
+            (", a network namespace" if a.net else "")
+        for op, size, _, by_arm in self.rows():
+            for unit, figure in (("us", lambda us: us), ("GB/s", lambda us:
+                                 self.busbw(op, size, us))):
+                if not by_arm or unit == "GB/s" and size < 65536:
+                    continue
+                told.add("nccl", where, op, size, unit,
+                         {n: list(map(figure, by_arm[n])) for n in a.arms
+                          if n in by_arm})
+        return told
+
     def save(self):
-        path = os.path.join(self.a.out, "pods.json")
-        with open(path, "w") as f:
-            json.dump({
-                "ranks": self.a.ranks, "pods_of": self.a.pods,
-                "net": self.a.net, "hidden": self.a.hidden,
-                "cpus": os.cpu_count(),
-                "arms": {n: dict(self.about.get(n, {}), env={
-                    k: os.path.basename(v) for k, v in e.items()})
-                    for n, e in self.a.arms.items()},
-                "rows": [{"op": op, "bytes": size, "us": by_arm,
-                          "busbw": {n: self.busbw(op, size, us)
-                                    for n, us in med.items()}}
-                         for op, size, med, by_arm in self.rows() if med],
-                "failures": self.failures}, f, indent=1)
-        return path
+        told = self.report()
+        told.save()
+        return told.path
 
 
 def info(a, arm):

@@ -43,7 +43,8 @@ def barrier():
 
 
 def bench():
-    timer = measure.Timer(stream.synchronize, barrier)
+    timer = measure.Timer(stream.synchronize, barrier, stream.record,
+                          cupy.cuda.get_elapsed_time)
     for op in opt["ops"]:
         for size in opt["sizes"]:
             src, out, want = operands(op, max(size // 4, 1))
@@ -56,14 +57,14 @@ def bench():
             cupy.cuda.Device().synchronize()
             warm, count = measure.rounds(size)
             count *= opt.get("repeat", 1)
-            seconds, cpu = timer(lambda: call(src, dst), warm, count)
+            times, cpu = timer(lambda: call(src, dst), warm, count)
             # the last of many rounds, into a buffer that was right before
             bad += int((dst != want).sum())
             cupy.cuda.Device().synchronize()
             net.all_reduce(bad, bad)
             stream.synchronize()
             if rank == 0:
-                measure.row(op, size, world, seconds, cpu, int(bad[0]))
+                measure.row(op, size, world, times, cpu, int(bad[0]))
 
 
 def killed():

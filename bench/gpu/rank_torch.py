@@ -15,7 +15,16 @@ torch.cuda.set_device(rank % torch.cuda.device_count())
 dist.init_process_group("nccl", init_method="file://" + opt["rendezvous"],
                         rank=rank, world_size=world,
                         timeout=datetime.timedelta(seconds=opt["timeout"]))
-timer = measure.Timer(torch.cuda.synchronize, dist.barrier)
+
+
+def stamp():
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+timer = measure.Timer(torch.cuda.synchronize, dist.barrier, stamp,
+                      torch.cuda.Event.elapsed_time)
 
 
 def values(who, count, seed):
@@ -68,7 +77,7 @@ for op in opt["ops"]:
         count *= opt.get("repeat", 1)
         if op == "all_reduce":
             buf.zero_()         # sums of sums would overflow
-        seconds, cpu = timer(fn, warm, count)
+        times, cpu = timer(fn, warm, count)
         buf, want, fn = transfer(op, max(size // 4, 1))     # poisoned again
         fn()
         torch.cuda.synchronize()
@@ -76,7 +85,7 @@ for op in opt["ops"]:
         total = torch.tensor([cpu, bad], device="cuda", dtype=torch.float64)
         dist.all_reduce(total)
         if rank == 0:
-            measure.row(op, size, world, seconds, float(total[0]) / world,
+            measure.row(op, size, world, times, float(total[0]) / world,
                         int(total[1]))
         del buf, want, fn
 if rank == 0:

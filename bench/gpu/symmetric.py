@@ -11,7 +11,6 @@ As root, with python3 and its torch; weft is that of WEFT_BUILD, of this tree, o
 PATH.
 """
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -20,10 +19,11 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
-sys.path.insert(0, os.path.join(ROOT, "tests", "gpu", "nccl"))
+sys.path[:0] = [os.path.join(ROOT, "tests", "gpu", "nccl"),
+                os.path.join(HERE, "..")]
 
-import arms  # noqa: E402
 import job  # noqa: E402
+import report  # noqa: E402
 
 GOOD = 0.95  # of the speed in one container
 HOME, PODS, BARE = "one container", "two pods, weft run", "two pods"
@@ -93,43 +93,23 @@ class Table:
         return statistics.median(by_arm[HOME]) / statistics.median(by_arm[PODS])
 
     def print(self):
-        print("\n| what | size | %s | %s | of the speed | %s's own rounds |" % (
-            HOME, PODS, HOME))
-        print("|---|---:|---:|---:|---:|---:|")
         below = []
         for (op, size), by_arm in self.cells.items():
             ratio = self.ratio(by_arm)
-            home = by_arm.get(HOME)
-            # tokens do not go by a round number of bytes
-            name = arms.size_text(size) if not size & (size - 1) else \
-                "%.1f MB" % (size / 1e6)
-            print("| %s | %s | %s | %s | %s | %s |" % (
-                op, name, cell(by_arm.get(HOME), size),
-                cell(by_arm.get(PODS), size),
-                "-" if ratio is None else "%.2f" % ratio,
-                "-" if not home else "%.2f to %.2f" % (
-                    statistics.median(home) / max(home),
-                    statistics.median(home) / min(home))))
             if ratio is not None and ratio < GOOD:
-                below.append("%s %s %.2f" % (op, name, ratio))
+                below.append("%s %s %.2f" % (op, report.size_text(size), ratio))
+        told = self.report()
+        for row in told.rows:
+            told.show(row, PODS)
         print("\n%d rows, below %.2f: %s" % (len(self.cells), GOOD,
                                             "; ".join(below) or "none"))
 
-    def save(self):
-        with open(os.path.join(self.out, "symmetric.json"), "w") as f:
-            json.dump({"rows": [{"op": op, "bytes": size, "us": by_arm,
-                                 "ratio": self.ratio(by_arm)}
-                                for (op, size), by_arm in self.cells.items()],
-                       "without weft": self.about,
-                       "failures": self.failures}, f, indent=1)
-
-
-def cell(times, size):
-    if not times:
-        return "-"
-    us = statistics.median(times)
-    return "%.1f µs" % us if size < 1 << 20 else \
-        "%.1f µs, %.1f GB/s" % (us, size / us / 1e3)
+    def report(self):
+        told = report.Report(os.path.join(self.out, "symmetric.json"),
+                             bare=self.about, failures=self.failures)
+        for (op, size), by_arm in self.cells.items():
+            told.add("symmetric", "two GPUs", op, size, "us", by_arm)
+        return told
 
 
 def run(number, place, timeout):
@@ -151,9 +131,9 @@ def main():
         for arm in list(places)[::1 - 2 * (number % 2)]:
             if time.time() - a.begun < a.limit:
                 t.add(arm, number, run(number, places[arm], a.timeout))
-                t.save()
+                t.report().save()
     t.print()
-    t.save()
+    t.report().save()
     print("%.0f s" % (time.time() - a.begun))
     return bool(t.failures or not t.cells)
 

@@ -14,7 +14,7 @@
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 test $# = 1 || { sed -n 's/^# \{0,1\}//;3,13p' "$0" >&2; exit 2; }
 . "$root/tests/gpu/ucx_kit.sh" ucx_speed "$1"
-json=$out/ucx_speed.json
+json=$tmp/figures
 : >"$json"
 
 speed() # ARM VERSION PLACE TLS MAX TOTAL [memory=KIND]
@@ -58,6 +58,7 @@ done
 if test -n "$real" && test -e /dev/nvidia0 && test -e /dev/nvidia1; then
 	speed hidden 1.22.0 hidden $weft $some 1024
 fi
-python3 "$root/bench/gpu/ucx_table.py" "$json" | tee -a "$log"
+python3 "$root/bench/gpu/ucx_table.py" "$json" "$out/ucx_speed.json" |
+	tee -a "$log"
 test $failed = 0 || echo "some steps failed"
 exit $failed

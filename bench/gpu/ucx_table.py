@@ -1,48 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prints what ucx_pods.sh measured: python3 ucx_table.py FILE."""
+"""
+Makes rows of what ucx_pods.sh measured: python3 ucx_table.py FILE TO, where each line
+of FILE is one figure of one round, and TO is a file as report.py writes it.
+"""
 import json
+import os
 import sys
 
-TARGETS = {  # (what, bytes): (value, is a limit from above)
-    ("latency", 8): (9.1, True),
-    ("latency", 8192): (9.1, True),
-    ("bandwidth", 1 << 20): (100, False),
-    ("bandwidth", 64 << 20): (300, False),
-    ("bandwidth", 1 << 30): (300, False),
-    ("first transfer of fresh buffers", 1 << 30): (250, False),
-}
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
 
-
-def size(n):
-    for unit, one in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if n >= one:
-            return f"{n // one} {unit}"
-    return f"{n} B"
+import report  # noqa: E402
 
 
 def main():
     with open(sys.argv[1]) as lines:
-        rows = [json.loads(line) for line in lines]
-    arms = list(dict.fromkeys((r["arm"], r["ucx"]) for r in rows))
-    keys = sorted({(r["what"], r["bytes"], r["unit"]) for r in rows},
+        figures = [json.loads(line) for line in lines]
+    told = report.Report(sys.argv[2])
+    keys = sorted({(r["what"], r["bytes"], r["unit"]) for r in figures},
                   key=lambda key: (key[0] != "latency", key[0], key[1]))
-    head = "".join(f"{f'{arm} {ucx}':>18}" for arm, ucx in arms)
-    print(f"{'the best round':44}{head}")
     for what, count, unit in keys:
-        line = f"{f'{what}, {size(count)}, {unit}':44}"
-        for arm in arms:
-            values = [r["value"] for r in rows
-                      if (r["arm"], r["ucx"]) == arm
-                      and (r["what"], r["bytes"]) == (what, count)]
-            if values:
-                best = min(values) if unit == "us" else max(values)
-                line += f"{best:18.2f}"
-            else:
-                line += f"{'-':>18}"
-        if (what, count) in TARGETS:
-            value, below = TARGETS[what, count]
-            line += f"   weft: {'at most' if below else 'at least'} {value}"
-        print(line)
+        got = {}
+        for r in figures:
+            if (r["what"], r["bytes"]) == (what, count):
+                got.setdefault(f"{r['arm']} {r['ucx']}", []).append(r["value"])
+        told.row("ucx", "GPU memory", what, count, unit, got)
 
 
 if __name__ == "__main__":
