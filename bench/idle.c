@@ -98,8 +98,7 @@ static void send_one(struct side *s)
 	const uint64_t end = now_ms() + ALL_MS;
 	int err;
 
-	while ((err = weft_tcp_ops.message(s->ep, 1, &iov, 1, NULL)) ==
-	       -EAGAIN) {
+	while ((err = weft_tcp_ops.message(s->ep, 1, &iov, 1)) == -EAGAIN) {
 		progress(s);
 		check(now_ms() < end, "no connection");
 	}

@@ -39,7 +39,7 @@ static int post(bool put, struct wait_op *w)
 	const struct iovec iov = { bytes, sizeof(bytes) };
 
 	if (!put)
-		return a.ops->message(a.ep, 1, &iov, 1, NULL);
+		return a.ops->message(a.ep, 1, &iov, 1);
 	wait_op_init(w);
 	return a.ops->put(a.ep, &from, 1, (uintptr_t)target, rkey, NULL,
 			  &w->op);

@@ -258,12 +258,10 @@ struct weft_dev_ops {
 	bool (*ready)(struct weft_ep *ep);
 	/*
 	 * Sends one message.  0: sent or copied, the source may be reused;
-	 * -EINPROGRESS: accepted, @op completes when the source may be reused
-	 * (@op NULL: always copied, never -EINPROGRESS); -EAGAIN: no room;
-	 * -EMSGSIZE; or the endpoint's error once it is dead.
+	 * -EAGAIN: no room; -EMSGSIZE; or the endpoint's error once it is dead.
 	 */
 	int (*message)(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		       unsigned int iovcnt, struct weft_op *op);
+		       unsigned int iovcnt);
 	/*
 	 * The same, packed by the caller into the send buffer: @pack writes at
 	 * most max_message bytes and returns how many; it is called only if the

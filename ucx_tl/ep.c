@@ -47,9 +47,8 @@ static enum weft_ucs_status am_short(struct weft_uct_ep *ep, uint8_t id,
 
 	if (ret)
 		return weft_ucs_status(ret);
-	return map_send_status(
-		ep, ep->iface->iface->ops->message(ep->ep, id, iov,
-						   length ? 2 : 1, NULL));
+	return map_send_status(ep, ep->iface->iface->ops->message(
+					   ep->ep, id, iov, length ? 2 : 1));
 }
 
 /*
@@ -93,8 +92,8 @@ static enum weft_ucs_status am_short_iov(struct weft_uct_ep *ep, uint8_t id,
 	if (ret)
 		return weft_ucs_status(ret);
 	return map_send_status(
-		ep, ep->iface->iface->ops->message(
-			    ep->ep, id, iov, to_iovec(from, n, iov), NULL));
+		ep, ep->iface->iface->ops->message(ep->ep, id, iov,
+						   to_iovec(from, n, iov)));
 }
 
 static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
@@ -111,6 +110,26 @@ static ssize_t am_bcopy(struct weft_uct_ep *ep, uint8_t id,
 	return ret < 0 ? weft_ucs_status((int)ret) : ret;
 }
 
+/* The device copies what the wire does not take at once. */
+static enum weft_ucs_status
+am_zcopy(struct weft_uct_ep *ep, uint8_t id, const void *header,
+	 unsigned int header_length, const struct weft_uct_iov *from, size_t n,
+	 unsigned int flags, struct weft_uct_completion *comp)
+{
+	struct iovec iov[WEFT_UCT_MAX_IOV + 1] = {
+		{ (void *)header, header_length },
+	};
+	const unsigned int used = header_length != 0;
+	int ret = may_send(ep);
+
+	if (ret)
+		return weft_ucs_status(ret);
+	return map_send_status(
+		ep,
+		ep->iface->iface->ops->message(
+			ep->ep, id, iov, used + to_iovec(from, n, iov + used)));
+}
+
 /* Translates what a device call with an op returned; may free the op. */
 static enum weft_ucs_status map_start_status(struct weft_uct_ep *ep,
 					     struct weft_uct_op *op, int ret)
@@ -118,32 +137,6 @@ static enum weft_ucs_status map_start_status(struct weft_uct_ep *ep,
 	if (ret != -EINPROGRESS)
 		weft_uct_op_put(op);
 	return map_send_status(ep, ret);
-}
-
-static enum weft_ucs_status
-am_zcopy(struct weft_uct_ep *ep, uint8_t id, const void *header,
-	 unsigned int header_length, const struct weft_uct_iov *from, size_t n,
-	 unsigned int flags, struct weft_uct_completion *comp)
-{
-	struct iovec iov[WEFT_UCT_MAX_IOV + 1];
-	unsigned int used = 0;
-	struct weft_uct_op *op;
-	int ret = may_send(ep);
-
-	if (ret)
-		return weft_ucs_status(ret);
-	op = weft_uct_op_get(ep->iface, comp);
-	if (!op)
-		return WEFT_UCS_NO_MEMORY;
-	if (header_length) {
-		memcpy(op->header, header, header_length);
-		iov[used].iov_base = op->header;
-		iov[used++].iov_len = header_length;
-	}
-	used += to_iovec(from, n, iov + used);
-	return map_start_status(
-		ep, op,
-		ep->iface->iface->ops->message(ep->ep, id, iov, used, &op->op));
 }
 
 /* May a put or get be tried?  Sets *@op, or returns the status to return. */

@@ -49,8 +49,8 @@ void weft_uct_iface_scores(const struct weft_uct_iface *iface,
  * (iface.c), each a frame and a system call at both ends: 64 KiB take 40 to
  * 55 us, by zcopy 12 to 22.  For "fast completion" (MPI_Send) UCP takes a piece
  * for the copy alone, but zcopy for the whole time on the wire, of which it
- * gives each process of a host a part.  In fact zcopy completes when the socket
- * has accepted the bytes.  So the cost of a piece is larger than that time.
+ * gives each process of a host a part.  In fact zcopy completes at once.  So
+ * the cost of a piece is larger than that time.
  *
  * UCP charges it for each control message of a rendezvous as well, which thus
  * begins at 79 KiB where many messages follow each other and at 356 KiB where

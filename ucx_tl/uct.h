@@ -139,7 +139,6 @@ struct weft_uct_op {
 	struct weft_uct_op *next;	  /* while it is free */
 	struct weft_uct_completion *comp; /* the caller's; may be NULL */
 	struct weft_uct_ep *rma;	  /* of a put or get, else NULL */
-	char header[WEFT_UCT_MAX_HEADER]; /* am_zcopy: copy of the header */
 };
 
 struct weft_uct_iface {

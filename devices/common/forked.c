@@ -75,7 +75,7 @@ static bool is_ready(struct weft_ep *ep)
 }
 
 static int send_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-			unsigned int iovcnt, struct weft_op *op)
+			unsigned int iovcnt)
 {
 	return refuse();
 }

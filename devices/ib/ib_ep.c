@@ -125,14 +125,13 @@ static int ib_send_message(struct ib_conn *conn, struct ib_tx *tx, uint8_t id,
 }
 
 int ib_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
-		  unsigned int iovcnt, struct weft_op *op)
+		  unsigned int iovcnt)
 {
 	struct ib_conn *conn = ib_live_conn(base);
 	struct ib_tx *tx;
 	size_t len;
 	int err;
 
-	(void)op; /* always copied */
 	err = weft_ep_check_message(weft_base_ep(base), iov, iovcnt, &len);
 	if (err)
 		return err;

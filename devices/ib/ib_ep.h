@@ -7,7 +7,7 @@
 extern const struct weft_ep_ops ib_ep_ops;
 void ib_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
 int ib_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		  unsigned int iovcnt, struct weft_op *op);
+		  unsigned int iovcnt);
 ssize_t ib_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			   size_t (*pack)(void *dest, void *arg), void *arg);
 int ib_ep_put(struct weft_ep *ep, const struct weft_iov *iov,

@@ -27,7 +27,7 @@ static int ctl_send(struct ib_peer *peer, enum ib_ctl kind, const void *p,
 
 	if (peer->dead)
 		return -ECONNRESET;
-	return weft_tcp_ops.message(peer->ctl, (uint8_t)kind, &iov, 1, NULL);
+	return weft_tcp_ops.message(peer->ctl, (uint8_t)kind, &iov, 1);
 }
 
 static bool send_hello(struct ib_peer *peer)

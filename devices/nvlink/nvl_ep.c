@@ -69,7 +69,7 @@ void nvl_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
 
 /* There are none. */
 int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		   unsigned int n, struct weft_op *op)
+		   unsigned int n)
 {
 	int err = weft_ep_check(weft_base_ep(ep), 0, 0);
 
@@ -80,7 +80,7 @@ ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg)
 {
 	(void)pack;
-	return nvl_ep_message(ep, id, NULL, 0, NULL);
+	return nvl_ep_message(ep, id, NULL, 0);
 }
 
 static int nvl_start(struct weft_ep *ep, bool get, const struct weft_iov *iov,

@@ -8,7 +8,7 @@
 extern const struct weft_ep_ops nvl_ep_ops;
 void nvl_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
 int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		   unsigned int n, struct weft_op *op);
+		   unsigned int n);
 ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg);
 int nvl_ep_put(struct weft_ep *ep, const struct weft_iov *iov, unsigned int n,

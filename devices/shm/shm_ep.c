@@ -121,13 +121,12 @@ static void send_message(struct shm_conn *conn, uint8_t id, size_t len)
 }
 
 int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		   unsigned int n, struct weft_op *op)
+		   unsigned int n)
 {
 	struct shm_conn *conn = live_conn(ep);
 	size_t len;
 	int err;
 
-	(void)op; /* always copied */
 	err = weft_ep_check_message(weft_base_ep(ep), iov, n, &len);
 	if (err)
 		return err;

@@ -130,14 +130,7 @@ struct tcp_conn {
 	uint64_t warn_at_ms;			/* of bulk->lost_err */
 	struct tcp_watch watch;
 	struct weft_counters *stats;
-	/*
-	 * sending: unsent_iov, then tx; messages are taken when both are
-	 * empty, or tx is not tried yet
-	 */
-	struct iovec unsent_iov[TCP_MAX_IOV + 1];
-	unsigned int unsent_n, unsent_i;
-	struct weft_op *unsent_op;
-	uint8_t unsent_head[TCP_FRAME_LEN];
+	/* sending: messages are taken when it is empty, or not tried yet */
 	uint8_t *tx;
 	size_t tx_off, tx_len, tx_cap;
 	unsigned int gathered; /* frames, if tx is not tried yet */

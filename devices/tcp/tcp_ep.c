@@ -48,13 +48,7 @@ static bool tcp_is_flushed(struct weft_conn *base, uint64_t sent)
 static void tcp_cancel_ops(struct weft_conn *base)
 {
 	struct tcp_conn *conn = tcp_conn(base);
-	struct weft_op *op;
 
-	tcp_conn_copy_unsent(conn);
-	op = conn->unsent_op;
-	conn->unsent_op = NULL;
-	if (op)
-		op->done(op, -ECANCELED);
 	tcp_puts_cancel(conn, -ECANCELED);
 	tcp_gets_cancel(conn, -ECANCELED);
 }
@@ -103,7 +97,7 @@ void tcp_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
 }
 
 int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
-		   unsigned int iovcnt, struct weft_op *op)
+		   unsigned int iovcnt)
 {
 	struct tcp_conn *conn = tcp_live_conn(base);
 	struct tcp_failure unreadable = { .what = "message" };
@@ -114,14 +108,14 @@ int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	if (err)
 		return err;
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, iov,
-			    iovcnt, len, op);
+			    iovcnt, len);
 	if (err == -EFAULT) {
 		unreadable.len = len;
 		tcp_conn_fail(conn, &unreadable);
 		conn->base.ready_owed = true;
 		return -EAGAIN;
 	}
-	if (!err || err == -EINPROGRESS)
+	if (!err)
 		tcp_conn_count_message(conn, len);
 	return err;
 }
@@ -138,7 +132,7 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 	iov.iov_base = conn->iface->txbuf;
 	iov.iov_len = pack(iov.iov_base, arg);
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, &iov, 1,
-			    iov.iov_len, NULL);
+			    iov.iov_len);
 	/*
 	 * pack() must not run twice for a message: if the connection has just
 	 * broken, pretend it was sent; on_error() follows.

@@ -8,7 +8,7 @@
 extern const struct weft_ep_ops tcp_ep_ops;
 void tcp_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
 int tcp_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		   unsigned int iovcnt, struct weft_op *op);
+		   unsigned int iovcnt);
 ssize_t tcp_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg);
 void tcp_ep_fence(struct weft_ep *ep);

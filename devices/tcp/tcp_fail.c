@@ -28,7 +28,6 @@ void tcp_conn_fail(struct tcp_conn *conn, const struct tcp_failure *f)
 		f->written
 			? "released, unmapped, read-only, or its file system is full"
 			: "released, unmapped, or its file was truncated");
-	tcp_conn_copy_unsent(conn);
 	if (f->told) {
 		weft_put_le64(body, f->id);
 		weft_put_le32(body + 8, f->written ? 0 : TCP_FAIL_GET);

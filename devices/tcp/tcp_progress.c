@@ -145,12 +145,6 @@ static bool nothing_lost(const struct tcp_conn *conn)
 /* Completes everything pending on @conn with @err. */
 static void fail_pending(struct tcp_conn *conn, int err)
 {
-	struct weft_op *op = conn->unsent_op;
-
-	conn->unsent_op = NULL;
-	conn->unsent_i = conn->unsent_n = 0;
-	if (op)
-		op->done(op, err);
 	tcp_puts_cancel(conn, err);
 	tcp_gets_cancel(conn, err);
 	tcp_gets_forget(conn);

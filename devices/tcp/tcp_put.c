@@ -48,7 +48,7 @@ static void send_framed(struct tcp_conn *conn, struct tcp_put *put, bool gather)
 		tcp_conn_gather(conn, TCP_FRAME_PUT, iov, put->iovcnt + 1,
 				sizeof(head) + put->total);
 	else if (tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov, put->iovcnt + 1,
-			       sizeof(head) + put->total, NULL) == -EFAULT)
+			       sizeof(head) + put->total) == -EFAULT)
 		tcp_put_source_gone(conn, put);
 }
 
@@ -161,8 +161,7 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 		}
 		if (!gone) {
 			err = tcp_conn_send(conn, TCP_FRAME_PUT, 0, 0, iov,
-					    parts + 1, TCP_CHUNK_LEN + len,
-					    NULL);
+					    parts + 1, TCP_CHUNK_LEN + len);
 			gone = err == -EFAULT;
 		}
 		if (gone) {

@@ -107,8 +107,7 @@ static bool expects_answer(const struct tcp_conn *conn)
 
 	if (!ioctl(conn->fd, SIOCOUTQ, &unacked) && unacked)
 		return true;
-	return conn->tx_len || conn->unsent_i != conn->unsent_n ||
-	       conn->ngets ||
+	return conn->tx_len || conn->ngets ||
 	       (b && (b->lost_err ||
 		      atomic_load(&b->acked) != atomic_load(&b->next_seq) ||
 		      !weft_list_empty(&b->streams)));

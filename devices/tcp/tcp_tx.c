@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sends frames on the message stream.  A frame is written at once.  What the
- * socket does not take stays in the caller's memory if the caller gave an op
- * (unsent_iov), and is copied otherwise (tx).  No further message is taken
- * until both are empty, so unsent_iov always goes first; only control frames
- * queue up behind, and the window of puts bounds those.
+ * Sends frames on the message stream.  A frame is written at once, and what the
+ * socket does not take is copied (tx).  No further message is taken until that
+ * is empty; only control frames queue up behind, and the window of puts bounds
+ * those.
  *
  * Small puts, and what answers the peer's frames, are gathered in tx instead,
  * if it is empty: they are written with the next message, at the end of a read,
@@ -38,8 +37,7 @@ static bool is_gathering(const struct tcp_conn *conn)
 
 bool tcp_conn_drained(const struct tcp_conn *conn)
 {
-	return conn->unsent_i == conn->unsent_n &&
-	       (!conn->tx_len || is_gathering(conn));
+	return !conn->tx_len || is_gathering(conn);
 }
 
 bool tcp_conn_is_busy(const struct tcp_conn *conn)
@@ -211,45 +209,26 @@ static int append_frame(struct tcp_conn *conn, const uint8_t *head,
 	return err ? err : append_iov(conn, iov, n, 0, append_tx);
 }
 
-/*
- * Nothing is unsent or gathered before.  0, -EINPROGRESS, or -errno: the
- * connection is broken.
- */
-static int write_frame(struct tcp_conn *conn, struct iovec *all, unsigned int n,
-		       size_t total, struct weft_op *op)
+/* Nothing is gathered before.  0, or -errno: the connection is broken. */
+static int write_frame(struct tcp_conn *conn, const struct iovec *all,
+		       unsigned int n, size_t total)
 {
-	ssize_t sent;
-	unsigned int i;
+	ssize_t sent = write_iov(conn, all, n);
 	int err;
 
-	sent = write_iov(conn, all, n);
 	if (sent < 0)
 		return sent;
 	if ((size_t)sent == total)
 		return 0;
-	if (!op) {
-		err = append_iov(conn, all, n, sent, append_unsure);
-		if (err)
-			return err;
+	err = append_iov(conn, all, n, sent, append_unsure);
+	if (!err)
 		set_want_write(conn, true);
-		return 0;
-	}
-	/* copy the head, the rest stays in the caller's memory */
-	memcpy(conn->unsent_head, all[0].iov_base, TCP_FRAME_LEN);
-	all[0].iov_base = conn->unsent_head;
-	conn->unsent_n =
-		tcp_iov_slice(all, n, sent, total - sent, conn->unsent_iov);
-	for (i = 0; i < conn->unsent_n && !conn->unsent_iov[i].iov_len; i++)
-		;
-	conn->unsent_i = i;
-	conn->unsent_op = op;
-	set_want_write(conn, true);
-	return -EINPROGRESS;
+	return err;
 }
 
 int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		  uint64_t fence, const struct iovec *iov, unsigned int n,
-		  size_t len, struct weft_op *op)
+		  size_t len)
 {
 	uint8_t small[SMALL_FRAME + TCP_FRAME_LEN], *p = small;
 	struct iovec all[TCP_MAX_IOV + 2];
@@ -274,15 +253,15 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		}
 		all[0].iov_base = small;
 		all[0].iov_len = TCP_FRAME_LEN + len;
-		err = write_frame(conn, all, 1, TCP_FRAME_LEN + len, NULL);
+		err = write_frame(conn, all, 1, TCP_FRAME_LEN + len);
 	} else {
 		all[0].iov_base = small;
 		all[0].iov_len = TCP_FRAME_LEN;
 		memcpy(all + 1, iov, n * sizeof(*iov));
-		err = write_frame(conn, all, n + 1, TCP_FRAME_LEN + len, op);
+		err = write_frame(conn, all, n + 1, TCP_FRAME_LEN + len);
 	}
-	if (!err || err == -EINPROGRESS)
-		return err;
+	if (!err)
+		return 0;
 	if (err == -EFAULT) {
 		conn->tx_len = 0;
 		return err;
@@ -362,37 +341,6 @@ void tcp_conn_ask(struct tcp_conn *conn)
 	tcp_conn_send_control(conn, TCP_FRAME_ASK, NULL, 0);
 }
 
-static int flush_unsent(struct tcp_conn *conn)
-{
-	struct weft_op *op;
-	ssize_t n;
-
-	/* done() may send another message, which may be unsent as well */
-	while (conn->unsent_i < conn->unsent_n) {
-		n = write_iov(conn, conn->unsent_iov + conn->unsent_i,
-			      conn->unsent_n - conn->unsent_i);
-		if (n <= 0)
-			return n < 0 ? n : -EAGAIN;
-		while (conn->unsent_i < conn->unsent_n &&
-		       (size_t)n >= conn->unsent_iov[conn->unsent_i].iov_len)
-			n -= conn->unsent_iov[conn->unsent_i++].iov_len;
-		if (conn->unsent_i < conn->unsent_n) {
-			conn->unsent_iov[conn->unsent_i].iov_base =
-				(uint8_t *)conn->unsent_iov[conn->unsent_i]
-					.iov_base +
-				n;
-			conn->unsent_iov[conn->unsent_i].iov_len -= n;
-			continue;
-		}
-		conn->unsent_i = conn->unsent_n = 0;
-		op = conn->unsent_op;
-		conn->unsent_op = NULL;
-		if (op)
-			op->done(op, 0);
-	}
-	return 0;
-}
-
 static int flush_tx(struct tcp_conn *conn)
 {
 	struct iovec iov;
@@ -422,39 +370,13 @@ void tcp_conn_flush(struct tcp_conn *conn)
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended)
 		return;
-	err = flush_unsent(conn);
-	if (!err)
-		err = flush_tx(conn);
+	err = flush_tx(conn);
 	if (err && err != -EAGAIN) {
 		tcp_conn_break(conn, err);
-		return;
-	}
-	if (conn->base.state != WEFT_CONN_OPEN) /* op->done() ended it */
-		return;
-	if (err) {
+	} else if (err) {
 		set_want_write(conn, true);
 	} else if (conn->want_write) {
 		set_want_write(conn, false);
 		weft_conn_attend(&conn->base);
 	}
-}
-
-void tcp_conn_copy_unsent(struct tcp_conn *conn)
-{
-	uint8_t *rest = conn->tx;
-	size_t off = conn->tx_off, len = conn->tx_len;
-	int err;
-
-	if (conn->unsent_i == conn->unsent_n)
-		return;
-	conn->tx = NULL;
-	conn->tx_off = conn->tx_len = conn->tx_cap = 0;
-	err = append_iov(conn, conn->unsent_iov + conn->unsent_i,
-			 conn->unsent_n - conn->unsent_i, 0, append_tx);
-	if (!err && len)
-		err = append_tx(conn, rest + off, len);
-	free(rest);
-	conn->unsent_i = conn->unsent_n = 0;
-	if (err)
-		tcp_conn_break(conn, err);
 }

@@ -17,14 +17,13 @@ bool tcp_conn_is_busy(const struct tcp_conn *conn);
 /* Counts a message of @len bytes. */
 void tcp_conn_count_message(struct tcp_conn *conn, size_t len);
 /*
- * Sends a frame; the connection must be drained.  0: sent or copied;
- * -EINPROGRESS: @op completes when the source may be reused; -EAGAIN: the
- * connection has just broken; -EFAULT: the source cannot be read, and the frame
- * may be cut: break the connection.
+ * Sends a frame; the connection must be drained.  0: sent or copied; -EAGAIN:
+ * the connection has just broken; -EFAULT: the source cannot be read, and the
+ * frame may be cut: break the connection.
  */
 int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 		  uint64_t fence, const struct iovec *iov, unsigned int n,
-		  size_t len, struct weft_op *op);
+		  size_t len);
 /*
  * Copies a frame, to be written with others: by the next tcp_conn_send(), or
  * tcp_conn_write_gathered(), or once there are TCP_GATHER bytes.
@@ -46,7 +45,5 @@ void tcp_conn_send_control(struct tcp_conn *conn, uint8_t type,
 void tcp_conn_ask(struct tcp_conn *conn);
 /* The socket can be written again. */
 void tcp_conn_flush(struct tcp_conn *conn);
-/* Copies what is unsent of a message in the caller's memory. */
-void tcp_conn_copy_unsent(struct tcp_conn *conn);
 
 #endif

@@ -164,7 +164,7 @@ static int flush_posts(struct weft_net_peer *peer)
 
 	if (!peer->posts_len)
 		return 0;
-	ret = peer->port->ops->message(peer->ep, WEFT_MSG_POST, &iov, 1, NULL);
+	ret = peer->port->ops->message(peer->ep, WEFT_MSG_POST, &iov, 1);
 	if (!ret)
 		drop_posts(peer);
 	return ret;
@@ -207,5 +207,5 @@ int weft_net_peer_send(struct weft_net_peer *peer, enum weft_net_msg id,
 		ret = flush_posts(peer);
 	if (ret)
 		return ret;
-	return peer->port->ops->message(peer->ep, id, &iov, 1, NULL);
+	return peer->port->ops->message(peer->ep, id, &iov, 1);
 }

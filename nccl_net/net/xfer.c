@@ -166,7 +166,7 @@ static int send_eager(struct weft_net_comm *comm, const void *data, size_t size)
 
 	weft_msg_seq_pack(&m, head);
 	return comm->peer->port->ops->message(comm->peer->ep, WEFT_MSG_EAGER,
-					      iov, size ? 2 : 1, NULL);
+					      iov, size ? 2 : 1);
 }
 
 /* -EINPROGRESS: put_done() will be called; another -errno. */

@@ -24,7 +24,7 @@
 static struct weft_dev_ops blocks_ops;
 
 static int no_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		      unsigned int n, struct weft_op *op)
+		      unsigned int n)
 {
 	skip_test("the device has no messages");
 }
@@ -33,7 +33,7 @@ static ssize_t no_message_pack(struct weft_ep *ep, uint8_t id,
 			       size_t (*pack)(void *dest, void *arg), void *arg)
 {
 	(void)pack;
-	return no_message(ep, id, NULL, 0, NULL);
+	return no_message(ep, id, NULL, 0);
 }
 
 static int put_quietly(struct weft_ep *ep, const struct weft_iov *iov,

@@ -324,9 +324,8 @@ static void queue_frame(struct weft_ep *base, struct frame *f)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Always copied: @op is never needed. */
 static int message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
-		   unsigned int iovcnt, struct weft_op *op)
+		   unsigned int iovcnt)
 {
 	size_t len = 0, at = 0;
 	struct frame *f;

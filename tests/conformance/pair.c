@@ -186,7 +186,7 @@ void send_pattern(struct side *s, struct side *other, struct weft_ep *ep,
 		return;
 	}
 	for (;;) {
-		ret = s->ops->message(ep, id, &iov, 1, NULL);
+		ret = s->ops->message(ep, id, &iov, 1);
 		if (ret != -EAGAIN)
 			break;
 		check(!s->ops->ready(ep), "-EAGAIN, yet ready() says yes");

@@ -102,7 +102,7 @@ void victim_act(struct weft_ep *ep, uint8_t control, const uint8_t *p, size_t n)
 		iov.addr = landing.bytes;
 		r = dev->get(ep, &iov, 1, 4096, key, &f->op);
 	} else {
-		dev->message(ep, 1, &message, 1, NULL);
+		dev->message(ep, 1, &message, 1);
 		return;
 	}
 	if (r == -EINPROGRESS)

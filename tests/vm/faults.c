@@ -220,7 +220,7 @@ static void keep_busy(struct port *from, struct port *to, struct wait_op *put)
 
 	if (from->side.errors)
 		return;
-	ib->message(from->side.ep, 1, &small, 1, NULL);
+	ib->message(from->side.ep, 1, &small, 1);
 	if (!put->done)
 		return;
 	next.hook = count_refused;

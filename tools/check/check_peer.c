@@ -99,7 +99,7 @@ static int send_message(struct check *c, enum message id, const void *data,
 
 	if (c->over)
 		c = c->over;
-	while ((err = c->ops->message(c->ep, (uint8_t)id, &iov, 1, NULL)) ==
+	while ((err = c->ops->message(c->ep, (uint8_t)id, &iov, 1)) ==
 	       -EAGAIN) {
 		if (weft_now_ms() > end)
 			return -ETIMEDOUT;

@@ -80,7 +80,7 @@ static void cancelled(void)
 {
 	struct side a, b;
 	struct target t;
-	struct wait_op w[3];
+	struct wait_op w[2];
 	uint8_t *src = malloc(BIG), *dst = malloc(BIG);
 	struct weft_iov put = { src, BIG, NULL }, get = { dst, BIG, NULL };
 	struct iovec small = { src, 50000 };
@@ -90,7 +90,7 @@ static void cancelled(void)
 	memset(src, 1, BIG);
 	/* the get reads what the put does not write: they do not race */
 	target_open(&t, 2 * BIG);
-	for (i = 0; i < 3; i++)
+	for (i = 0; i < 2; i++)
 		wait_op_init(&w[i]);
 	check_int(a.ops->put(a.ep, &put, 1, (uintptr_t)t.buf, &t.key, NULL,
 			     &w[0].op),
@@ -98,7 +98,7 @@ static void cancelled(void)
 	check_int(a.ops->get(a.ep, &get, 1, (uintptr_t)t.buf + BIG, &t.key,
 			     &w[1].op),
 		  -EINPROGRESS);
-	while (a.ops->message(a.ep, 1, &small, 1, &w[2].op) == 0)
+	while (a.ops->message(a.ep, 1, &small, 1) == 0)
 		;
 	wait_for(&a, &b, peek(t.buf) != POISON);
 	a.ops->cancel(a.ep);
@@ -296,13 +296,12 @@ static void cut_before_message(void)
 		c.before = 0;
 		b.hook = on_cut_message;
 		b.hook_arg = &c;
-		check_int(a.ops->message(a.ep, CUT_BEFORE, &number, 1, NULL),
-			  0);
+		check_int(a.ops->message(a.ep, CUT_BEFORE, &number, 1), 0);
 		wait_for(&a, &b, a.ops->flush(a.ep, NULL) == 0);
 		n = put_many(&a, &t, src, w);
 		a.ops->fence(a.ep);
 		if (n == CUT_PUTS)
-			a.ops->message(a.ep, CUT_BEHIND, &number, 1, NULL);
+			a.ops->message(a.ep, CUT_BEHIND, &number, 1);
 		for (step = 0; step < 2 * round; step++)
 			both_progress(&a, &b);
 		if (round % 2)

@@ -145,7 +145,7 @@ static void close_other(struct other *o)
 static void listen_and_talk(struct other *o, bool talk)
 {
 	if (talk)
-		o->s.ops->message(o->s.ep, 2, NULL, 0, NULL);
+		o->s.ops->message(o->s.ep, 2, NULL, 0);
 	side_progress(&o->s);
 }
 

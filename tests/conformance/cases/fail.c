@@ -92,7 +92,7 @@ static void send_behind(struct wait_op *w)
 	static const struct iovec iov = { "behind", 6 };
 	struct behind *b = w->hook_arg;
 
-	b->said = b->a->ops->message(b->a->ep, 3, &iov, 1, NULL);
+	b->said = b->a->ops->message(b->a->ep, 3, &iov, 1);
 }
 
 enum { BEFORE = 1, FENCED = 2, AFTER = 3, OTHERS = 2 };
@@ -174,7 +174,7 @@ static void fail_once(struct side *a, struct side *b, const struct failure *f)
 	a->ops->fence(a->ep);
 	/* a put's fence holds it back; of a get, only the end does */
 	if (!f->get && a->ops->ready(a->ep))
-		a->ops->message(a->ep, FENCED, &iov, 1, NULL);
+		a->ops->message(a->ep, FENCED, &iov, 1);
 	wait_for(a, b, w[bad].done);
 	if (!row->soft_roce || w[bad].status != -ECONNRESET)
 		check_int(w[bad].status, -EACCES);

@@ -61,7 +61,7 @@ static void check_killed(struct side *a, struct target *t)
 	target_poison(t);
 	target_watch_quiet(a, NULL, t);
 	check_int(a->errors, 1);
-	check(a->ops->message(a->ep, 1, NULL, 0, NULL) == a->error,
+	check(a->ops->message(a->ep, 1, NULL, 0) == a->error,
 	      "a dead endpoint took a message");
 }
 
@@ -157,7 +157,7 @@ static void killed_before_message(void)
 			-EINPROGRESS);
 		b.ops->fence(b.ep);
 		wait_for(&b, NULL, b.ops->ready(b.ep));
-		check_int(b.ops->message(b.ep, 1, &small, 1, NULL), 0);
+		check_int(b.ops->message(b.ep, 1, &small, 1), 0);
 		check(write(up[1], "", 1) == 1, "pipe");
 		for (;;)
 			side_progress(&b);
@@ -203,7 +203,7 @@ static void busy_is_not_dead(void)
 		  -EINPROGRESS);
 	small = (struct iovec){ src, fit(&a, 100000) };
 	while (a.ops->ready(a.ep))
-		check_int(a.ops->message(a.ep, 1, &small, 1, NULL), 0);
+		check_int(a.ops->message(a.ep, 1, &small, 1), 0);
 	/* its windows are full for four times the timeout */
 	run_for(&a, NULL, 4000);
 	check_int(a.errors, 0);

@@ -49,7 +49,7 @@ static void orderly(void)
 	sides_open(&a, &b);
 	say_and_close(&b, &a, 100);
 	hear_the_end(&a, 100, -ESHUTDOWN);
-	check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), -ESHUTDOWN);
+	check_int(a.ops->message(a.ep, 1, NULL, 0), -ESHUTDOWN);
 	/* which is not -EAGAIN */
 	check_int(a.ops->ready(a.ep), true);
 	run_for(&a, NULL, 50);
@@ -73,7 +73,7 @@ static void orderly_unread(void)
 	}
 	say_and_close(&b, &a, 10);
 	for (i = 0; i < 20; i++) {
-		a.ops->message(a.ep, 1, NULL, 0, NULL);
+		a.ops->message(a.ep, 1, NULL, 0);
 		usleep(1000);
 	}
 	/* what it wrote is lost */
@@ -90,7 +90,7 @@ static void *talk(void *arg)
 
 	usleep(50000);
 	while (!s->errors && now_ms() < end) {
-		s->ops->message(s->ep, 1, &iov, 1, NULL);
+		s->ops->message(s->ep, 1, &iov, 1);
 		side_progress(s);
 	}
 	return NULL;
@@ -112,7 +112,7 @@ static void orderly_at_length(void)
 	/* most of it stays with the system of the one that closes */
 	while (n < 50 && b.ops->ready(b.ep)) {
 		pattern_fill(iov.iov_base, iov.iov_len, n++);
-		check_int(b.ops->message(b.ep, 1, &iov, 1, NULL), 0);
+		check_int(b.ops->message(b.ep, 1, &iov, 1), 0);
 	}
 	wait_for(&a, &b, !b.ops->flush(b.ep, NULL));
 	pthread_create(&th, NULL, talk, &a);
@@ -130,7 +130,7 @@ static void answer(struct side *s, uint8_t id, void *data, size_t len)
 {
 	struct iovec iov = { data, len };
 
-	s->ops->message(s->ep, 2, &iov, 1, NULL);
+	s->ops->message(s->ep, 2, &iov, 1);
 }
 
 /* A peer that replies to each last message writes to a closed one, loses none.
@@ -166,7 +166,7 @@ static void orderly_silent(void)
 	sides_open(&a, &b);
 	for (i = 0; i < N; i++) {
 		wait_for(&a, &b, a.ops->ready(a.ep));
-		check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), 0);
+		check_int(a.ops->message(a.ep, 1, NULL, 0), 0);
 		while ((m = side_take(&b)))
 			free(m);
 	}
@@ -188,7 +188,7 @@ static void close_on(unsigned int n, bool heard)
 
 	sides_open(&a, &b);
 	for (i = 0; i < n; i++)
-		check_int(a.ops->message(a.ep, 1, NULL, 0, NULL), 0);
+		check_int(a.ops->message(a.ep, 1, NULL, 0), 0);
 	if (heard)
 		wait_for(&a, &b, b.messages == n);
 	wait_op_init(&asked);
@@ -249,7 +249,7 @@ static void orderly_behind(void)
 	iov = (struct iovec){ &a, 8 };
 	for (i = 0; i < ENDS; i++)
 		for (k = 0; k < 250 && a.ops->ready(ep[i]); k++, sent++)
-			check_int(a.ops->message(ep[i], 1, &iov, 1, NULL), 0);
+			check_int(a.ops->message(ep[i], 1, &iov, 1), 0);
 	check(sent > 2 * WEFT_PROGRESS_MAX, "only %u messages are taken", sent);
 	for (i = 0; i < ENDS; i++) {
 		wait_for(&a, NULL, !is_unsent(&a, ep[i]));
@@ -275,13 +275,12 @@ static void under_way(void)
 {
 	struct side a, b;
 	struct target t;
-	struct wait_op put, get, flush, late;
+	struct wait_op put, get, flush;
 	struct weft_ep_attr attr;
 	uint8_t *mem = calloc(1, BIG);
 	struct weft_iov iov = { mem, BIG, NULL };
 	struct iovec small;
 	unsigned int round;
-	int ret;
 
 	if (row->blocks)
 		skip_test(
@@ -294,7 +293,6 @@ static void under_way(void)
 		wait_op_init(&put);
 		wait_op_init(&get);
 		wait_op_init(&flush);
-		wait_op_init(&late);
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
 				     NULL, &put.op),
 			  -EINPROGRESS);
@@ -307,7 +305,7 @@ static void under_way(void)
 		check_int(a.ops->flush(a.ep, &flush.op), -EINPROGRESS);
 		if (round & 2)
 			while (a.ops->ready(a.ep))
-				a.ops->message(a.ep, 1, &small, 1, NULL);
+				a.ops->message(a.ep, 1, &small, 1);
 		run_for(&a, &b, 2);
 		side_close(&b);
 		wait_for(&a, NULL,
@@ -315,8 +313,7 @@ static void under_way(void)
 		check_int(a.error, -ECONNRESET);
 		check(put.status < 0, "a put to a closed peer succeeded");
 		check_int(flush.status, a.error);
-		ret = a.ops->message(a.ep, 1, NULL, 0, &late.op);
-		check_int(ret, a.error);
+		check_int(a.ops->message(a.ep, 1, NULL, 0), a.error);
 		check_int(a.ops->flush(a.ep, NULL), a.error);
 		a.ops->ep_query(a.ep, &attr);
 		check(!attr.connected, "connected to a closed peer");
@@ -368,11 +365,11 @@ static void at_any_time(void)
 			if (steps % 4)
 				side_progress(&b);
 			if (a.ops->ready(a.ep) && !a.errors)
-				a.ops->message(a.ep, 1, &iov, 1, NULL);
+				a.ops->message(a.ep, 1, &iov, 1);
 		}
 		side_close(&b);
 		wait_for(&a, NULL, has_failed(&a));
-		check(a.ops->message(a.ep, 1, &iov, 1, NULL) == a.error,
+		check(a.ops->message(a.ep, 1, &iov, 1) == a.error,
 		      "a dead endpoint took a message");
 		check_int(a.errors, 1);
 		side_close(&a);

@@ -22,7 +22,7 @@ static void fullest_message(struct side *a, struct side *b)
 	pattern_fill(src, n, 1);
 	for (i = 0; i < n; i++)
 		iov[i] = (struct iovec){ src + i, 1 };
-	check_int(a->ops->message(a->ep, 1, iov, n, NULL), 0);
+	check_int(a->ops->message(a->ep, 1, iov, n), 0);
 	wait_for(a, b, b->first);
 	check_message(b, 1, n, 1);
 	free(src);
@@ -74,7 +74,7 @@ static void one_too_many(struct side *s, struct target *t, int want)
 	struct wait_op w;
 
 	wait_op_init(&w);
-	check_int(s->ops->message(s->ep, 1, message, n, &w.op), want);
+	check_int(s->ops->message(s->ep, 1, message, n), want);
 	check_int(s->ops->put(s->ep, iov, n, (uintptr_t)t->buf, t->key, NULL,
 			      &w.op),
 		  want);
@@ -102,7 +102,7 @@ static void entries(void)
 	data = calloc(1, 50000);
 	iov = (struct iovec){ data, fit(&a, 50000) };
 	for (; a.ops->ready(a.ep); sent++)
-		check_int(a.ops->message(a.ep, 2, &iov, 1, NULL), 0);
+		check_int(a.ops->message(a.ep, 2, &iov, 1), 0);
 	one_too_many(&a, &t, -EMSGSIZE);
 	wait_for(&a, &b, b.messages == sent + 1);
 	target_close(&t);
@@ -116,7 +116,7 @@ static void answers_dead(struct side *s, struct target *t, int error)
 	unsigned int packed = 0;
 
 	check(s->ops->ready(s->ep), "a dead endpoint is waited for");
-	check_int(s->ops->message(s->ep, 1, NULL, 0, NULL), error);
+	check_int(s->ops->message(s->ep, 1, NULL, 0), error);
 	check_int(s->ops->message_pack(s->ep, 1, packs, &packed), error);
 	check_int(packed, 0);
 	one_too_many(s, t, error);

@@ -293,7 +293,7 @@ static void room_for_destroyed(void)
 	sides_open(&a, &b);
 	iov = (struct iovec){ calloc(1, 8192), fit(&b, 8192) };
 	for (i = 0; i < 100000 && a.ops->ready(a.ep); i++)
-		a.ops->message(a.ep, 1, &iov, 1, NULL);
+		a.ops->message(a.ep, 1, &iov, 1);
 	check(i < 100000, "there is always room");
 	a.ops->ep_destroy(a.ep);
 	a.ep = NULL;

@@ -36,7 +36,7 @@ static void too_long(void)
 	sides_open(&a, &b);
 	iov.iov_len = a.attr.max_message + 1;
 	iov.iov_base = calloc(1, iov.iov_len);
-	check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), -EMSGSIZE);
+	check_int(a.ops->message(a.ep, 1, &iov, 1), -EMSGSIZE);
 	send_pattern(&a, &b, a.ep, 1, 10, 1);
 	wait_for(&a, &b, b.first);
 	check_message(&b, 1, 10, 1);
@@ -74,8 +74,7 @@ static void back_pressure(void)
 				{ buf + 1, 999 },
 				{ buf + 1000, 59000 } };
 	size_t len = sizeof(buf);
-	unsigned int sent = 0, got = 0, copied = 0, readies;
-	struct wait_op w[1000];
+	unsigned int sent = 0, got = 0, readies;
 	int ret;
 
 	sides_open(&a, &b);
@@ -83,18 +82,9 @@ static void back_pressure(void)
 		len = a.attr.max_message;
 	iov[2].iov_len = len - 1000;
 	pattern_fill(buf, sizeof(buf), 5);
-	for (;;) {
-		check(sent < 1000, "60 MB were taken without a receiver");
-		wait_op_init(&w[sent]);
-		ret = a.ops->message(a.ep, 3, iov, 3, &w[sent].op);
-		if (ret == -EAGAIN)
-			break;
-		if (!ret)
-			copied++;
-		else
-			check_int(ret, -EINPROGRESS);
-		sent++;
-	}
+	while (!(ret = a.ops->message(a.ep, 3, iov, 3)))
+		check(++sent < 1000, "60 MB were taken without a receiver");
+	check_int(ret, -EAGAIN);
 	check(!a.ops->ready(a.ep), "-EAGAIN, yet ready() says yes");
 	readies = a.readies;
 	wait_for(&a, &b, a.readies > readies);
@@ -104,9 +94,6 @@ static void back_pressure(void)
 		check_message(&b, 3, len, 5);
 		got++;
 	}
-	for (got = 0; got < sent; got++)
-		copied += w[got].done;
-	check_int(copied, sent);
 	sides_close(&a, &b);
 }
 
@@ -138,7 +125,7 @@ static void echo(struct side *s, uint8_t id, void *data, size_t len)
 {
 	struct iovec iov = { data, len };
 
-	check_int(s->ops->message(s->ep, id, &iov, 1, NULL), 0);
+	check_int(s->ops->message(s->ep, id, &iov, 1), 0);
 }
 
 static void answer_in_handler(void)

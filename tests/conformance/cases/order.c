@@ -109,7 +109,7 @@ static void fenced_rounds(unsigned int n, size_t unit)
 			  -EINPROGRESS);
 		a.ops->fence(a.ep);
 		wait_for(&a, &b, a.ops->ready(a.ep));
-		check_int(a.ops->message(a.ep, 1, &number, 1, NULL), 0);
+		check_int(a.ops->message(a.ep, 1, &number, 1), 0);
 	}
 	wait_for(&a, &b, e.got == n);
 	for (i = 0; i < 4; i++) {

@@ -134,8 +134,7 @@ static void last_words_to_a_talker(void)
 		end = now_ms() + WAIT_MS;
 		while (!s.stays.errors && now_ms() < end) {
 			if (s.stays.ops->ready(s.stays.ep))
-				s.stays.ops->message(s.stays.ep, 1, &iov, 1,
-						     NULL);
+				s.stays.ops->message(s.stays.ep, 1, &iov, 1);
 			run_for(&s.stays, NULL, 1);
 		}
 		hear(&s, 3, s.stays.error);

@@ -149,7 +149,7 @@ static bool flow_step(struct flow *f)
 		  -EINPROGRESS);
 	s->ops->fence(s->ep);
 	wait_for(f->from, f->to, s->ops->ready(s->ep));
-	check_int(s->ops->message(s->ep, 1, &number, 1, NULL), 0);
+	check_int(s->ops->message(s->ep, 1, &number, 1), 0);
 	f->sent++;
 	return true;
 }
@@ -247,7 +247,7 @@ static void messages_wait(void)
 		for (k = 0; k < EXTRA; k++) {
 			pattern_fill(data, EXTRA_LEN, sent++);
 			wait_for(&a, &b, a.ops->ready(a.ep));
-			check_int(a.ops->message(a.ep, 2, &iov, 1, NULL), 0);
+			check_int(a.ops->message(a.ep, 2, &iov, 1), 0);
 		}
 	}
 	wait_for(&a, &b, c.extra == n * EXTRA);

@@ -97,7 +97,7 @@ static void races(bool edge)
 	pthread_create(&th, NULL, sleep_thread, &sl);
 	for (i = 0; i < N; i++) {
 		pause_some(i);
-		while (a.ops->message(a.ep, 1, &iov, 1, NULL) == -EAGAIN)
+		while (a.ops->message(a.ep, 1, &iov, 1) == -EAGAIN)
 			side_progress(&a);
 		/*
 		 * wait for it now and then, so that the sleeper really sleeps
@@ -147,7 +147,7 @@ static void flushes(void)
 	pthread_create(&th, NULL, sleep_thread, &sl);
 	for (i = 0; i < N; i++) {
 		pause_some(i);
-		check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), 0);
+		check_int(a.ops->message(a.ep, 1, &iov, 1), 0);
 		wait_op_init(&w);
 		if (i % 2)
 			w.done = a.ops->flush(a.ep, &w.op) != -EINPROGRESS;
@@ -161,7 +161,7 @@ static void flushes(void)
 		check_int(w.status, 0);
 	}
 	/* the last one, until which the other side answers */
-	check_int(a.ops->message(a.ep, 1, &iov, 1, NULL), 0);
+	check_int(a.ops->message(a.ep, 1, &iov, 1), 0);
 	pthread_join(th, NULL);
 	check_int(b.messages, N + 1);
 	sides_close(&a, &b);
@@ -327,7 +327,7 @@ static unsigned int fill(struct side *s, struct weft_ep *ep, uint8_t id,
 	unsigned int i;
 
 	for (i = 0; i < n && s->ops->ready(ep); i++)
-		check_int(s->ops->message(ep, id, &iov, 1, NULL), 0);
+		check_int(s->ops->message(ep, id, &iov, 1), 0);
 	return i;
 }
 

@@ -322,7 +322,7 @@ static bool ready(struct weft_ep *ep)
 }
 
 static int message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
-		   unsigned int n, struct weft_op *op)
+		   unsigned int n)
 {
 	struct fake_ep *ep = (struct fake_ep *)base;
 	struct fake_iface *to = find(ep->peer);
@@ -357,7 +357,7 @@ static ssize_t message_pack(struct weft_ep *ep, uint8_t id,
 {
 	char buf[4096];
 	struct iovec iov = { buf, pack(buf, arg) };
-	int ret = message(ep, id, &iov, 1, NULL);
+	int ret = message(ep, id, &iov, 1);
 
 	return ret < 0 ? ret : (ssize_t)iov.iov_len;
 }

@@ -17,8 +17,8 @@ struct fake_ep {
 };
 
 struct fake {
-	bool ready;		 /* the predicate */
-	int flush, put, message; /* results; message 0 counts as taken */
+	bool ready;	/* the predicate */
+	int flush, put; /* results */
 	int arm;
 	int works;
 	const char *unreached; /* why no peer is reached */

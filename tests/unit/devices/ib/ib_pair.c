@@ -67,7 +67,7 @@ int send_number(struct side *s, uint32_t n)
 {
 	struct iovec iov = { &n, sizeof(n) };
 
-	return ib->message(s->ep, 1, &iov, 1, NULL);
+	return ib->message(s->ep, 1, &iov, 1);
 }
 
 uint8_t *buffer(uint8_t value)

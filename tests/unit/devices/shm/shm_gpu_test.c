@@ -80,7 +80,7 @@ static void say_hello(uint8_t id)
 {
 	const struct iovec iov = { &id, 1 };
 
-	cr_assert(zero(int, dev->message(a.ep, id, &iov, 1, NULL)));
+	cr_assert(zero(int, dev->message(a.ep, id, &iov, 1)));
 }
 
 Test(shm_gpu, message_behind_a_fence_waits_for_engines_and_others_do_not)
@@ -126,7 +126,7 @@ Test(shm_gpu, messages_that_wait_are_bounded)
 	dev->fence(a.ep);
 	for (int i = 0; i < 10000; i++) {
 		if (dev->ready(a.ep))
-			n += !dev->message(a.ep, 1, &iov, 1, NULL);
+			n += !dev->message(a.ep, 1, &iov, 1);
 		progress_all();
 	}
 	cr_expect(all(ge(uint, n, most - 2), lt(uint, n, most)), "%u", n);
@@ -152,7 +152,7 @@ Test(shm_gpu, messages_behind_puts_of_both_kinds_are_bounded)
 		     -EINPROGRESS));
 	dev->fence(a.ep);
 	for (; dev->ready(a.ep); n++)
-		cr_assert(zero(int, dev->message(a.ep, 1, &iov, 1, NULL)));
+		cr_assert(zero(int, dev->message(a.ep, 1, &iov, 1)));
 	for (;;) {
 		side_progress(&a);
 		if (conn_of(&a)->puts_sent == conn_of(&a)->fence)
@@ -162,7 +162,7 @@ Test(shm_gpu, messages_behind_puts_of_both_kinds_are_bounded)
 	cr_expect(yes(w.done));
 	cr_expect(zero(uint, b.messages));
 	for (; dev->ready(a.ep); n++)
-		cr_assert(zero(int, dev->message(a.ep, 1, &iov, 1, NULL)));
+		cr_assert(zero(int, dev->message(a.ep, 1, &iov, 1)));
 	cr_expect(gt(uint, n, SHM_HELD / SHM_MAX_MESSAGE));
 	cr_expect(until(by_ring.done && b.messages == n));
 	cr_expect(zero(uint, b.errors));

@@ -186,8 +186,7 @@ static void message_takes_them_along(size_t len)
 	tcp->fence(a.ep);
 	while (!b.messages) {
 		if (writes && tcp->ready(a.ep) && iov.iov_len) {
-			cr_assert(zero(int,
-				       tcp->message(a.ep, 3, &iov, 1, NULL)));
+			cr_assert(zero(int, tcp->message(a.ep, 3, &iov, 1)));
 			iov.iov_len = 0;
 		}
 		tcp->progress(b.iface);
@@ -246,8 +245,7 @@ Test(tcp_small, full_socket_delays_and_loses_nothing)
 		while (tcp->ready(a.ep)) {
 			filler[0] = sent;
 			filler[1] = posted;
-			cr_assert(zero(int,
-				       tcp->message(a.ep, 1, &iov, 1, NULL)));
+			cr_assert(zero(int, tcp->message(a.ep, 1, &iov, 1)));
 			if (++sent % 16 == 0)
 				break;
 		}
@@ -259,37 +257,6 @@ Test(tcp_small, full_socket_delays_and_loses_nothing)
 	blocks_are_equal();
 }
 
-/* One message after the other, each sent when the one before is. */
-#define CHAIN 64u
-static uint8_t block[256 << 10];
-static unsigned int chained;
-
-static void send_next(struct wait_op *w)
-{
-	struct iovec iov = { block, sizeof(block) };
-	int ret = 0;
-
-	while (!ret && chained < CHAIN) {
-		wait_op_init(w);
-		w->hook = send_next;
-		ret = tcp->message(a.ep, 1, &iov, 1, &w->op);
-		if (ret == -EAGAIN)
-			return;
-		chained++;
-	}
-	cr_assert(ret == 0 || ret == -EINPROGRESS);
-}
-
-/* What done() sends waits for the socket like anything else. */
-Test(tcp_small, completion_may_send_into_a_full_socket)
-{
-	struct wait_op w;
-
-	send_next(&w);
-	cr_assert(lt(uint, chained, CHAIN), "the socket took it all");
-	cr_expect(until(b.messages == CHAIN), "%u of %u", b.messages, chained);
-}
-
 /* After a's endpoint was cancelled b sends as before. */
 static void peer_lives(void)
 {
@@ -297,7 +264,7 @@ static void peer_lives(void)
 	struct iovec iov = { key, sizeof(key) };
 
 	run_for(&a, &b, 50);
-	cr_assert(zero(int, tcp->message(b.ep, 1, &iov, 1, NULL)));
+	cr_assert(zero(int, tcp->message(b.ep, 1, &iov, 1)));
 	cr_expect(until(a.messages > messages));
 	cr_expect(zero(uint, b.errors));
 }
@@ -374,7 +341,7 @@ Test(tcp_small, answers_owed_to_a_closed_peer_are_no_loss)
 	post(false, 1);
 	tcp->fence(a.ep);
 	for (i = 0; i < 3 * WEFT_PROGRESS_MAX; i++)
-		cr_assert(zero(int, tcp->message(a.ep, 1, &text, 1, NULL)));
+		cr_assert(zero(int, tcp->message(a.ep, 1, &text, 1)));
 	for (i = 0; i < 10; i++)
 		tcp->progress(a.iface);
 	side_close(&a);
@@ -413,7 +380,7 @@ Test(tcp_small, callback_may_release_what_was_put)
 	fill(here);
 	b.hook = take_back;
 	post(false, N);
-	cr_assert(zero(int, tcp->message(a.ep, 1, &iov, 1, NULL)));
+	cr_assert(zero(int, tcp->message(a.ep, 1, &iov, 1)));
 	cr_expect(until(!mem && all_done()));
 	blocks_are_equal();
 }
