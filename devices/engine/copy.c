@@ -459,30 +459,3 @@ bool weft_copy_pending(struct weft_engines *engines)
 	}
 	return false;
 }
-
-static bool is_quiet(struct weft_stream *st)
-{
-	uint32_t seq;
-
-	if (!weft_list_empty(&st->failed) || !weft_list_empty(st->waiting))
-		return false;
-	if (!st->nflying)
-		return true;
-	seq = weft_list_first(&st->in_flight, struct weft_copy, link)->seq;
-	return st->flag &&
-	       !weft_batch_ended(__atomic_load_n(st->flag, __ATOMIC_RELAXED),
-				 seq);
-}
-
-bool weft_copy_quiet(struct weft_engines *engines)
-{
-	struct weft_engine *engine, *tmp;
-	unsigned int i;
-
-	weft_list_for_each (engine, tmp, &engines->list, link) {
-		for (i = 0; i < WEFT_STREAMS; i++)
-			if (!is_quiet(&engine->streams[i]))
-				return false;
-	}
-	return true;
-}

@@ -181,8 +181,6 @@ unsigned int weft_copy_submit(struct weft_engines *engines);
 unsigned int weft_copy_poll(struct weft_engines *engines);
 /* Is a copy finished and not yet polled? */
 bool weft_copy_pending(struct weft_engines *engines);
-/* Would submit and poll find nothing?  Cheap; may be wrong once. */
-bool weft_copy_quiet(struct weft_engines *engines);
 /* Engines will write to wake_fd.  False: poll by timer. */
 bool weft_copy_arm(struct weft_engines *engines, bool *in_flight);
 /*

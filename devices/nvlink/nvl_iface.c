@@ -158,29 +158,6 @@ static unsigned int nvl_poll_sockets(struct nvl_iface *iface)
 	return n;
 }
 
-/* Does it wait for the peer, or the peer for it? */
-static bool is_conn_busy(const struct nvl_conn *conn)
-{
-	return conn->base.state == WEFT_CONN_BROKEN || conn->npending ||
-	       conn->hung_up || conn->base.ready_owed ||
-	       !weft_list_empty(&conn->fetches) ||
-	       !weft_list_empty(&conn->frames_out) ||
-	       (nvl_conn_is_open(conn) &&
-		(!conn->base.ep || conn->base.ep->nflushes));
-}
-
-static bool is_busy(const struct nvl_iface *iface)
-{
-	struct nvl_conn *conn, *tmp;
-
-	if (!weft_list_empty(&iface->done) || !weft_list_empty(&iface->dead))
-		return true;
-	weft_list_for_each (conn, tmp, &iface->conns, link)
-		if (is_conn_busy(conn))
-			return true;
-	return false;
-}
-
 static bool must_poll(struct nvl_iface *iface)
 {
 	struct nvl_conn *conn, *tmp;
@@ -229,11 +206,8 @@ static unsigned int nvl_iface_progress(struct weft_iface *base)
 {
 	struct nvl_iface *iface = nvl_iface(base);
 	unsigned int n = 0;
-	const bool polls = must_poll(iface);
 
-	if (!polls && weft_copy_quiet(&iface->engines) && !is_busy(iface))
-		return 0;
-	if (polls)
+	if (must_poll(iface))
 		n += nvl_poll_sockets(iface);
 	n += weft_copy_poll(&iface->engines);
 	n += weft_copy_submit(&iface->engines);
