@@ -50,6 +50,7 @@ void weft_base_close(struct weft_base *base)
 	weft_forked_unwatch(base);
 	weft_session_close(&base->session);
 	weft_events_close(&base->events);
+	weft_bounce_close(&base->bounce);
 	weft_stats_close(base->stats);
 	weft_ep_numbers_free(&base->numbers);
 	weft_secret_free(base->addr, sizeof(*base->addr));
@@ -63,6 +64,8 @@ void weft_base_forget(struct weft_base *base)
 		weft_forked_close(&hs->fd);
 	weft_forked_close(&base->events.wake_fd);
 	weft_forked_close(&base->events.timer_fd);
+	if (base->bounce.map)
+		weft_forked_close(&base->bounce.fd);
 }
 
 void weft_base_count(struct weft_base *base, const char *name)

@@ -3,6 +3,7 @@
 #ifndef WEFT_DEVICES_COMMON_BASE_H
 #define WEFT_DEVICES_COMMON_BASE_H
 
+#include "devices/common/bounce.h"
 #include "devices/common/ep_number.h"
 #include "devices/common/events.h"
 #include "devices/common/session.h"
@@ -19,7 +20,8 @@ struct weft_base {
 	struct weft_events events;
 	struct weft_session session; /* not used by ib */
 	struct weft_ep_numbers numbers;
-	struct weft_list work;	   /* weft_conn.work_link */
+	struct weft_list work; /* weft_conn.work_link */
+	struct weft_bounce bounce;
 	struct weft_address *addr; /* with the key */
 	uint64_t id;		   /* and the key's id */
 	struct weft_stats *stats;  /* NULL: nothing is counted */

@@ -7,7 +7,7 @@
 
 #include "devices/common/forked.h"
 #include "devices/engine/copy.h"
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "util/log.h"
 
 /* ---- contexts ----------------------------------------------------------- */

@@ -17,7 +17,7 @@
 
 #include "devices/common/forked.h"
 #include "devices/local/local.h"
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "host/host.h"
 #include "stats/neighbour.h"
 #include "util/log.h"

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "devices/nvlink/nvl_conn.h"
 #include "devices/nvlink/nvl_export.h"
 #include "devices/nvlink/nvl_import.h"

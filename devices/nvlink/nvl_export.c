@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "devices/nvlink/nvl_export.h"
 #include "devices/nvlink/nvl_life.h"
 #include "devices/nvlink/nvl_part.h"

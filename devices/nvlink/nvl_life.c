@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "devices/common/forked.h"
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "devices/nvlink/nvl_life.h"
 #include "util/fork.h"
 #include "util/log.h"

@@ -17,10 +17,8 @@
  *
  * Bytes are copied twice, into the ring by the source and out of it by the
  * target, both at the same time.  Memory named by a peer may be unmapped by
- * now: the kernel copies between it and a bounce buffer.  The bounce buffer is
- * private to the interface: a peer could make the kernel wait for the lock of a
- * memfd that it shares, and with it mem_release().  No peer gets access to more
- * than the rings.
+ * now: the kernel copies between it and a bounce buffer (common/bounce.h).  No
+ * peer gets access to more than the rings.
  *
  * Everything runs in the caller's thread; mem_release() may run in any thread;
  * the region table synchronises it, and it waits for engines.  Finished copies
@@ -187,8 +185,6 @@ struct shm_conn {
 struct shm_iface {
 	struct weft_base base;
 	struct weft_local local;
-	int bounce_fd; /* -1: none */
-	uint8_t *bounce;
 	struct weft_list conns, dead;
 	unsigned int polls;
 	uint64_t polled_ns;

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "devices/common/forked.h"
-#include "devices/shm/shm_bounce.h"
 #include "devices/shm/shm_break.h"
 #include "devices/shm/shm_conn.h"
 #include "devices/shm/shm_ep.h"
@@ -23,7 +22,6 @@
 
 static void iface_free(struct shm_iface *iface)
 {
-	shm_bounce_close(iface);
 	weft_engines_fini(&iface->engines);
 	weft_local_close(&iface->local, &iface->base);
 	weft_base_close(&iface->base);
@@ -52,7 +50,6 @@ static int iface_open(const struct weft_iface_params *params,
 
 	if (!iface)
 		return -ENOMEM;
-	iface->bounce_fd = -1;
 	/* the reader sees nothing of a batch before its end */
 	weft_engines_init(&iface->engines, &iface->base.events, SHM_WINDOW / 4);
 	weft_local_init(&iface->local);
@@ -64,8 +61,6 @@ static int iface_open(const struct weft_iface_params *params,
 	iface->base.session.kind = SHM_PURPOSE;
 	err = weft_base_open(&iface->base, &weft_shm_ops, &shm_ep_ops, params,
 			     on_timer);
-	if (!err)
-		err = shm_bounce_open(iface);
 	if (!err)
 		err = weft_local_open(&iface->local, &iface->base);
 	if (err) {
@@ -110,7 +105,6 @@ static void iface_forget(struct weft_iface *base)
 		weft_forked_close(&conn->fd);
 		weft_forked_close(&conn->offer_fd);
 	}
-	weft_forked_close(&iface->bounce_fd);
 	weft_engines_forget(&iface->engines);
 	weft_local_forget(&iface->local);
 	weft_base_forget(&iface->base);

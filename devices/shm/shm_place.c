@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/shm/shm_bounce.h"
 #include "devices/shm/shm_place.h"
 #include "devices/shm/shm_tx.h"
 #include "devices/shm/shm_window.h"
@@ -107,7 +106,8 @@ static int put_chunk(struct shm_conn *conn, struct shm_landing *l,
 		return -EACCES;
 	to += l->seen;
 	gpu = shm_place_is_gpu(to, &where);
-	if (!gpu && !shm_bounce_out(conn->iface, to, from, c->len))
+	if (!gpu &&
+	    weft_bounce_out(&conn->iface->base.bounce, to, from, c->len))
 		gpu = -EACCES;
 	weft_region_put(&key);
 	if (gpu <= 0)

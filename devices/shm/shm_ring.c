@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "devices/shm/shm_break.h"
 #include "devices/shm/shm_ring.h"
 #include "util/clock.h"

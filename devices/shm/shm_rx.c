@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "devices/shm/shm_bounce.h"
 #include "devices/shm/shm_break.h"
 #include "devices/shm/shm_place.h"
 #include "devices/shm/shm_ring.h"
@@ -106,7 +105,8 @@ static bool land(struct shm_conn *conn, const struct shm_landing *l,
 	bool ok = false;
 
 	if (to) {
-		ok = shm_bounce_out(conn->iface, to + l->seen, data, len);
+		ok = !weft_bounce_out(&conn->iface->base.bounce, to + l->seen,
+				      data, len);
 		weft_region_put(&key);
 	}
 	return ok;

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "devices/shm/shm_bounce.h"
 #include "devices/shm/shm_ring.h"
 #include "devices/shm/shm_stage.h"
 #include "devices/shm/shm_tx.h"
@@ -109,7 +108,7 @@ static int copy_here(struct shm_conn *conn, struct shm_transfer *t,
 	}
 	if (!weft_region_get(&key, (uintptr_t)from, c->len))
 		return -EACCES;
-	ok = shm_bounce_in(conn->iface, to, from, c->len);
+	ok = !weft_bounce_in(&conn->iface->base.bounce, to, from, c->len);
 	weft_region_put(&key);
 	return ok ? 0 : -EACCES;
 }

@@ -3,8 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include "devices/shm/shm_bounce.h"
 #include "devices/shm/shm_break.h"
 #include "devices/shm/shm_ring.h"
 #include "devices/shm/shm_stage.h"
@@ -64,10 +65,35 @@ size_t shm_tx_piece(struct shm_transfer *t, size_t max, void **p)
 	return max;
 }
 
+/* linux/mman.h of 5.14 */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/*
+ * Can this process read (or write) the program's memory without a signal?  True
+ * on Linux before 5.14, which cannot tell.
+ */
+static bool is_mapped(const void *p, size_t len, bool write)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
+	const uintptr_t begin = (uintptr_t)p & ~page;
+	const int how = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+
+	if (!madvise((void *)begin, (uintptr_t)p + len - begin, how))
+		return true;
+	if (errno == EFAULT || errno == ENOMEM)
+		return false;
+	/* -EINVAL: protected, or unknown to the kernel */
+	return errno != EINVAL ||
+	       madvise((void *)((uintptr_t)&page & ~page), page + 1, how);
+}
+
 bool shm_tx_may_copy(const struct shm_transfer *t, const void *p, size_t n,
 		     bool write)
 {
-	return t->what.len <= SHM_MAX_MESSAGE || shm_bounce_check(p, n, write);
+	return t->what.len <= SHM_MAX_MESSAGE || is_mapped(p, n, write);
 }
 
 /* ---- ends ---------------------------------------------------------------- */
@@ -266,7 +292,8 @@ static int fill_reply(struct shm_conn *conn, struct shm_transfer *t,
 
 	if (!from)
 		return -EACCES;
-	ok = shm_bounce_in(conn->iface, to, from + t->moved, len);
+	ok = !weft_bounce_in(&conn->iface->base.bounce, to, from + t->moved,
+			     len);
 	weft_region_put(&key);
 	return ok ? 0 : -EACCES;
 }

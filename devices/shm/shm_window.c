@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "devices/local/frame.h"
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "devices/shm/shm_break.h"
 #include "devices/shm/shm_ring.h"
 #include "devices/shm/shm_window.h"

@@ -21,7 +21,6 @@
  *   tcp_dial       opens sockets, and takes those that devices/session proved
  *   tcp_conn       connections: found by peer and number; their states
  *   tcp_tx         frames of the message stream out
- *   tcp_copy       bytes from and to memory that a peer named
  * In bulk, which calls none of those above:
  *   tcp_engine     threads, and which stream is whose
  *   tcp_stream     one bulk socket: chunks one way, acknowledgements back
@@ -181,8 +180,6 @@ struct tcp_iface {
 	bool closing;	    /* nothing is delivered any more */
 	uint8_t *rxbuf, *txbuf;
 	uint8_t *rxnext; /* used while rxbuf is lent; NULL: lent as well */
-	int pipe[2];	 /* for copies that raise no signal; -1 */
-	struct tcp_placing *placing; /* of tcp_place.c; NULL: no put came yet */
 	struct weft_list spare_puts; /* struct tcp_put, to be used again */
 	unsigned int nspare_puts;
 	uint64_t next_get;

@@ -8,7 +8,6 @@
 #include "devices/tcp/bulk/tcp_bulk.h"
 #include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/bulk/tcp_pool.h"
-#include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_put.h"
 #include "devices/tcp/tcp_tx.h"
@@ -227,47 +226,30 @@ static bool may_read(struct tcp_conn *conn, const struct tcp_asked *ask)
 	return false;
 }
 
-/* Answers the first ones, which are small, in frames. */
-static void answer_small(struct tcp_conn *conn)
+/* Answers in a frame. */
+static void answer_small(struct tcp_conn *conn, const struct tcp_asked *ask)
 {
-	struct iovec to[TCP_COPIES], from[TCP_COPIES], data[2];
-	struct tcp_asked *ask, *reading[TCP_COPIES];
-	uint8_t *p = conn->iface->txbuf, *const end = p + TCP_MAX_MESSAGE;
 	uint8_t id[8];
-	int status[TCP_COPIES];
-	unsigned int n = 0, i;
+	const struct iovec data[] = {
+		{ id, sizeof(id) },
+		{ conn->iface->txbuf, ask->len },
+	};
+	int err;
 
-	while (n < TCP_COPIES && (ask = first_asked(conn)) && ask->small &&
-	       ask->len <= (size_t)(end - p)) {
-		if (!may_read(conn, ask)) {
-			free_asked(conn, ask);
-			continue;
-		}
-		weft_list_del(&ask->link);
-		from[n] = (struct iovec){ (void *)(uintptr_t)ask->addr,
-					  ask->len };
-		to[n] = (struct iovec){ p, ask->len };
-		p += ask->len;
-		reading[n++] = ask;
+	if (!may_read(conn, ask))
+		return;
+	err = weft_bounce_in(&conn->iface->base.bounce, data[1].iov_base,
+			     (void *)(uintptr_t)ask->addr, ask->len);
+	weft_region_put(&ask->key);
+	if (err) {
+		tcp_refuse(conn, ask, err);
+		return;
 	}
-	tcp_copy(conn->iface, to, from, n, status);
-	for (i = 0; i < n; i++)
-		weft_region_put(&reading[i]->key);
-	for (i = 0; i < n; i++) {
-		ask = reading[i];
-		if (status[i]) {
-			tcp_refuse(conn, ask, status[i]);
-		} else {
-			weft_put_le64(id, ask->id);
-			data[0] = (struct iovec){ id, sizeof(id) };
-			data[1] = to[i];
-			tcp_conn_gather(conn, TCP_FRAME_GET_DATA, data, 2,
-					sizeof(id) + ask->len);
-			weft_count(conn->stats, tx_gets, 1);
-			weft_count(conn->stats, tx_get_bytes, ask->len);
-		}
-		free_asked(conn, ask);
-	}
+	weft_put_le64(id, ask->id);
+	tcp_conn_gather(conn, TCP_FRAME_GET_DATA, data, 2,
+			sizeof(id) + ask->len);
+	weft_count(conn->stats, tx_gets, 1);
+	weft_count(conn->stats, tx_get_bytes, ask->len);
 }
 
 /* Answers by a put. */
@@ -303,16 +285,13 @@ void tcp_get_answer(struct tcp_conn *conn)
 	int err = 0;
 
 	while (!err && !conn->base.err && (ask = first_asked(conn))) {
-		if (ask->small) {
-			if (!tcp_conn_drained(conn))
-				break;
-			answer_small(conn);
-		} else {
-			if (tcp_bulk_full(conn))
-				break;
+		if (ask->small ? !tcp_conn_drained(conn) : tcp_bulk_full(conn))
+			break;
+		if (ask->small)
+			answer_small(conn, ask);
+		else
 			err = answer_large(conn, ask);
-			free_asked(conn, ask);
-		}
+		free_asked(conn, ask);
 	}
 	if (err)
 		tcp_conn_break(conn, err);

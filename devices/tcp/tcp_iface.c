@@ -110,19 +110,14 @@ static int listen_on(struct tcp_iface *iface)
 
 static void free_iface(struct tcp_iface *iface)
 {
-	int *fds[] = { &iface->listen_fd, &iface->pipe[0], &iface->pipe[1] };
-	unsigned int i;
-
 	weft_base_close(&iface->base);
-	for (i = 0; i < ARRAY_SIZE(fds); i++)
-		if (*fds[i] >= 0)
-			close(*fds[i]);
+	if (iface->listen_fd >= 0)
+		close(iface->listen_fd);
 	weft_table_free(&iface->by_token);
 	pthread_mutex_destroy(&iface->found.lock);
 	free(iface->rxbuf);
 	free(iface->rxnext);
 	free(iface->txbuf);
-	free(iface->placing);
 	tcp_puts_spare_free(iface);
 	free(iface);
 }
@@ -161,7 +156,7 @@ static int open_iface(const struct weft_iface_params *params,
 	iface = calloc(1, sizeof(*iface));
 	if (!iface)
 		return -ENOMEM;
-	iface->listen_fd = iface->pipe[0] = iface->pipe[1] = -1;
+	iface->listen_fd = -1;
 	iface->base.session.ops = &tcp_session_ops;
 	iface->base.session.name = iface->netif.name;
 	iface->base.session.kind = TCP_PURPOSE_MESSAGES;
@@ -292,8 +287,6 @@ static void forget_iface(struct weft_iface *base)
 	}
 	tcp_leaving_forget(iface);
 	weft_forked_close(&iface->listen_fd);
-	weft_forked_close(&iface->pipe[0]);
-	weft_forked_close(&iface->pipe[1]);
 	weft_base_forget(&iface->base);
 }
 

@@ -5,14 +5,8 @@
 
 #include "devices/tcp/bulk/tcp_bulk.h"
 
-/*
- * TCP_FRAME_PUT of the peer's; -errno.  @p stays where it is until
- * tcp_place_frames(), which places and acknowledges what arrived.  Until then
- * regions are referenced: call nothing back.
- */
+/* TCP_FRAME_PUT and TCP_FRAME_PUT_ABORT of the peer's; -errno */
 int tcp_place_frame(struct tcp_conn *conn, const uint8_t *p, size_t len);
-int tcp_place_frames(struct tcp_conn *conn);
-/* TCP_FRAME_PUT_ABORT of the peer's; -errno */
 int tcp_place_abort(struct tcp_conn *conn, const uint8_t *p);
 /* A put cannot be placed, by a frame or a stream: the connection fails. */
 void tcp_place_failed(struct tcp_conn *conn, const struct tcp_chunk_head *c,

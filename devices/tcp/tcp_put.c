@@ -4,7 +4,6 @@
 #include "devices/tcp/bulk/tcp_engine.h"
 #include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/bulk/tcp_pool.h"
-#include "devices/tcp/tcp_copy.h"
 #include "devices/tcp/tcp_dial.h"
 #include "devices/tcp/tcp_fail.h"
 #include "devices/tcp/tcp_tx.h"
@@ -119,13 +118,14 @@ int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
 static int copy_source(struct tcp_conn *conn, const struct tcp_put *put,
 		       size_t off, size_t len, struct iovec *out)
 {
-	const struct iovec src = { (uint8_t *)put->iov[0].iov_base + off, len };
+	const uint8_t *src = (uint8_t *)put->iov[0].iov_base + off;
 	int err;
 
-	if (!weft_region_get(&put->source_key, (uintptr_t)src.iov_base, len))
+	if (!weft_region_get(&put->source_key, (uintptr_t)src, len))
 		return -EACCES;
 	*out = (struct iovec){ conn->iface->txbuf, len };
-	tcp_copy(conn->iface, out, &src, 1, &err);
+	err = weft_bounce_in(&conn->iface->base.bounce, out->iov_base, src,
+			     len);
 	weft_region_put(&put->source_key);
 	return err;
 }

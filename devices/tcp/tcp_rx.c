@@ -239,14 +239,11 @@ static int dispatch_frame(struct tcp_conn *conn, uint8_t *f, size_t len)
 	ret = take_head(conn, f);
 	if (ret)
 		return ret;
-	if (f[0] == TCP_FRAME_PUT)
-		return tcp_place_frame(conn, p, len);
-	ret = tcp_place_frames(conn);
-	if (ret || conn->failed)
-		return ret;
 	switch (f[0]) {
 	case TCP_FRAME_MESSAGE:
 		return take_message(conn, f[1], weft_get_le64(f + 8), p, len);
+	case TCP_FRAME_PUT:
+		return tcp_place_frame(conn, p, len);
 	case TCP_FRAME_PUT_ACK:
 		return take_acks(conn, p, len);
 	case TCP_FRAME_PUT_ABORT:
@@ -294,7 +291,8 @@ static bool holds_frame(const struct tcp_conn *conn)
 	       whole_frame(conn->rx + conn->rx_off, conn->rx_len);
 }
 
-static ssize_t deliver_each(struct tcp_conn *conn, uint8_t *p, size_t n,
+/* Delivers whole frames of @p within the budget; bytes used, or -errno. */
+static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
 			    unsigned int *frames)
 {
 	size_t used = 0, len;
@@ -316,16 +314,6 @@ static ssize_t deliver_each(struct tcp_conn *conn, uint8_t *p, size_t n,
 		used += TCP_FRAME_LEN + len;
 	}
 	return used;
-}
-
-/* Delivers whole frames of @p within the budget; bytes used, or -errno. */
-static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
-			      unsigned int *frames)
-{
-	ssize_t used = deliver_each(conn, p, n, frames);
-	int err = tcp_place_frames(conn);
-
-	return used < 0 || !err ? used : err;
 }
 
 /* Room for the frame that begins at rx_off, whose head may be incomplete. */

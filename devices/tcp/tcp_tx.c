@@ -12,7 +12,6 @@
 #include "devices/tcp/tcp_tx.h"
 #include "devices/tcp/bulk/tcp_bulk.h"
 #include "devices/tcp/bulk/tcp_event.h"
-#include "devices/tcp/tcp_copy.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,8 +24,8 @@
 #define SMALL_FRAME 512 /* gathered on the stack, sent by send() */
 /*
  * A peer that sends requests but reads no replies breaks the protocol.  Gets
- * are answered only when the socket has taken everything: 256 KiB at once, and
- * all other frames that may be due are less.
+ * are answered only when the socket has taken everything, and all other frames
+ * that may be due are less.
  */
 #define MAX_CONTROL (2u << 20)
 
@@ -129,14 +128,11 @@ static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
 /* -EFAULT if memory that write_iov() has refused cannot be read. */
 static int append_unsure(struct tcp_conn *conn, const void *p, size_t n)
 {
-	const struct iovec from = { (void *)p, n };
-	struct iovec to = { extend_tx(conn, n), n };
-	int status;
+	uint8_t *to = extend_tx(conn, n);
 
-	if (!to.iov_base)
+	if (!to)
 		return -ENOMEM;
-	tcp_copy(conn->iface, &to, &from, 1, &status);
-	return status ? -EFAULT : 0;
+	return weft_bounce_in(&conn->iface->base.bounce, to, p, n) ? -EFAULT : 0;
 }
 
 static int append_iov(struct tcp_conn *conn, const struct iovec *iov,

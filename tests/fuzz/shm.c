@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "devices/local/frame.h"
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "devices/shm/shm_ring.h"
 #include "tests/fuzz/victim.h"
 #include "tests/lib/quiet.h"

@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "tests/lib/proc.h"
 #include "tests/lib/refuse.h"
 #include "tests/unit/devices/sides.h"

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "devices/local/frame.h"
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 #include "tests/unit/devices/shm/shm_gpu.h"
 
 TestSuite(shm_lies, .init = shm_gpu_begin, .fini = shm_gpu_end, .timeout = 120);

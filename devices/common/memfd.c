@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "devices/local/memfd.h"
+#include "devices/common/memfd.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
  * Memory that two processes of a host share; its descriptor is sent over a
  * socket.
  */
-#ifndef WEFT_DEVICES_LOCAL_MEMFD_H
-#define WEFT_DEVICES_LOCAL_MEMFD_H
+#ifndef WEFT_DEVICES_COMMON_MEMFD_H
+#define WEFT_DEVICES_COMMON_MEMFD_H
 
 #include <stdbool.h>
 #include <stddef.h>
