@@ -219,6 +219,27 @@ int weft_engine_locate(const struct weft_iov *v, struct weft_cuda_ptr *where)
 	return 0;
 }
 
+int weft_engine_register(void *addr, size_t len, struct weft_mem **mem)
+{
+	const struct weft_iov all = { addr, len, NULL };
+	struct weft_cuda_ptr where;
+	int err = weft_cuda_init();
+
+	if (!err)
+		err = weft_engine_locate(&all, &where);
+	if (err)
+		return err;
+	if (where.where != WEFT_CUDA_DEVICE || where.managed)
+		return weft_fail(-EINVAL, "%p is no GPU memory%s", addr,
+				 where.managed
+					 ? " (managed memory is not supported)"
+					 : "");
+	err = weft_region_add(addr, len, WEFT_MEM_CUDA, mem);
+	if (!err)
+		(*mem)->where = where;
+	return err;
+}
+
 /* ---- those of an interface ----------------------------------------------- */
 
 void weft_engines_init(struct weft_engines *engines, struct weft_events *events,

@@ -158,6 +158,8 @@ struct weft_engine *weft_engine_get(struct weft_engines *engines,
 				    int *err);
 /* Where memory is, according to its registration or the driver; logs errors. */
 int weft_engine_locate(const struct weft_iov *v, struct weft_cuda_ptr *where);
+/* A device's mem_register(), of GPU memory. */
+int weft_engine_register(void *addr, size_t len, struct weft_mem **mem);
 
 /* stream.c */
 /* In the engine's context, which is current.  -errno, logged. */

@@ -281,28 +281,12 @@ static int nvl_arm(struct weft_iface *base)
 static int nvl_mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 			    struct weft_mem **mem)
 {
-	const struct weft_iov all = { addr, len, NULL };
-	struct weft_cuda_ptr where;
-	int err;
+	int err = kind == WEFT_MEM_CUDA ? weft_engine_register(addr, len, mem)
+					: -EOPNOTSUPP;
 
-	if (kind != WEFT_MEM_CUDA)
-		return -EOPNOTSUPP;
-	err = weft_cuda_init();
 	if (!err)
-		err = weft_engine_locate(&all, &where);
-	if (err)
-		return err;
-	if (where.where != WEFT_CUDA_DEVICE || where.managed)
-		return weft_fail(-EINVAL, "%p is no GPU memory%s", addr,
-				 where.managed
-					 ? " (managed memory is not supported)"
-					 : "");
-	err = weft_region_add(addr, len, kind, mem);
-	if (err)
-		return err;
-	(*mem)->where = where;
-	nvl_export_add(*mem);
-	return 0;
+		nvl_export_add(*mem);
+	return err;
 }
 
 static void nvl_mem_pack(struct weft_mem *mem, void *rkey)

@@ -343,26 +343,8 @@ static int arm(struct weft_iface *base)
 static int mem_register(void *addr, size_t len, enum weft_mem_kind kind,
 			struct weft_mem **mem)
 {
-	const struct weft_iov all = { addr, len, NULL };
-	struct weft_cuda_ptr where = { .where = WEFT_CUDA_PAGEABLE };
-	int err = 0;
-
-	if (kind == WEFT_MEM_CUDA) {
-		err = weft_cuda_init();
-		if (!err)
-			err = weft_engine_locate(&all, &where);
-		if (!err && (where.where != WEFT_CUDA_DEVICE || where.managed))
-			err = weft_fail(
-				-EINVAL, "%p is no GPU memory%s", addr,
-				where.managed
-					? " (managed memory is not supported)"
-					: "");
-	}
-	if (!err)
-		err = weft_region_add(addr, len, kind, mem);
-	if (!err)
-		(*mem)->where = where;
-	return err;
+	return kind == WEFT_MEM_CUDA ? weft_engine_register(addr, len, mem)
+				     : weft_region_add(addr, len, kind, mem);
 }
 
 static void mem_pack(struct weft_mem *mem, void *rkey)
