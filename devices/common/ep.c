@@ -143,8 +143,7 @@ int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt, size_t len)
 		return ep->err;
 	if (iovcnt > ops->max_iov || len > ops->max_message)
 		return -EMSGSIZE;
-	if (ops->is_ready(ep->conn) ||
-	    (ops->make_room && ops->make_room(ep->conn)))
+	if (ops->is_ready(ep->conn))
 		return 0;
 	ep->conn->ready_owed = true;
 	return -EAGAIN;

@@ -32,8 +32,6 @@ struct weft_ep_ops {
 		       struct weft_conn **conn);
 	/* Is there room for a message? */
 	bool (*is_ready)(struct weft_conn *conn);
-	/* Is there, after reading completions?  NULL: the device has none. */
-	bool (*make_room)(struct weft_conn *conn);
 	/*
 	 * Messages sent so far.  NULL: the peer has a message once it is sent.
 	 */

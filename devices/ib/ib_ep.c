@@ -38,14 +38,6 @@ static bool ib_is_ready(struct weft_conn *base)
 	return ib_xfer_ready(ib_conn(base));
 }
 
-static bool ib_make_room(struct weft_conn *base)
-{
-	struct ib_conn *conn = ib_conn(base);
-
-	return base->state == WEFT_CONN_OPEN && weft_list_empty(&conn->queue) &&
-	       ib_done_gather(conn->iface) && ib_xfer_ready(conn);
-}
-
 /* A broken connection has lost messages: its flushes fail with the endpoint. */
 static bool ib_is_flushed(struct weft_conn *base, uint64_t sent)
 {
@@ -83,7 +75,6 @@ const struct weft_ep_ops ib_ep_ops = {
 	.max_message = IB_SLOT - IB_HEAD,
 	.connect = ib_connect_ep,
 	.is_ready = ib_is_ready,
-	.make_room = ib_make_room,
 	.sent = ib_count_sent,
 	.is_flushed = ib_is_flushed,
 	.cancel = ib_cancel_ops,
