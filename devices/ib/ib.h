@@ -37,19 +37,19 @@
 #include "settings/settings.h"
 #include "util/drivers/verbs.h"
 #include "util/list.h"
+#include "util/table.h"
 
-#define IB_MAX_IOV	16
-#define IB_SQ_DEPTH	64
-#define IB_SQ_SPARE	16	   /* reserved for messages */
-#define IB_PIECE	(1u << 20) /* bytes of one WRITE or READ */
-#define IB_MAX_IMM	(4u << 20) /* of one with an immediate */
-#define IB_MAX_QUEUED	16	   /* operations accepted, but not posted yet */
-#define IB_USER_SLOTS	IB_CREDITS /* send buffers that messages fill */
-#define IB_TX_SLOTS	(IB_USER_SLOTS + 4)
-#define IB_INLINE	64 /* bytes that go inside a request */
-#define IB_CONN_BUCKETS 256
-#define IB_POLL_EVERY	16  /* progress calls between looks at epoll */
-#define IB_REFUSAL_MS	100 /* for the answer to what the peer has refused */
+#define IB_MAX_IOV    16
+#define IB_SQ_DEPTH   64
+#define IB_SQ_SPARE   16	 /* reserved for messages */
+#define IB_PIECE      (1u << 20) /* bytes of one WRITE or READ */
+#define IB_MAX_IMM    (4u << 20) /* of one with an immediate */
+#define IB_MAX_QUEUED 16	 /* operations accepted, but not posted yet */
+#define IB_USER_SLOTS IB_CREDITS /* send buffers that messages fill */
+#define IB_TX_SLOTS   (IB_USER_SLOTS + 4)
+#define IB_INLINE     64  /* bytes that go inside a request */
+#define IB_POLL_EVERY 16  /* progress calls between looks at epoll */
+#define IB_REFUSAL_MS 100 /* for the answer to what the peer has refused */
 
 struct ib_conn;
 struct ib_iface;
@@ -157,8 +157,8 @@ struct ib_request {
  */
 struct ib_conn {
 	struct weft_conn base;
-	struct weft_list link;	  /* peer->conns, iface->dead */
-	struct weft_list id_link; /* iface->by_id */
+	struct weft_list link;	 /* peer->conns, iface->dead */
+	struct weft_entry by_id; /* iface->by_id */
 	struct ib_iface *iface;
 	struct ib_peer *peer;
 	uint32_t id;
@@ -234,7 +234,7 @@ struct ib_iface {
 	struct weft_list cqs;
 	struct ib_alarm alarm;
 	struct weft_list peers, dead;
-	struct weft_list by_id[IB_CONN_BUCKETS];
+	struct weft_table by_id; /* of connections */
 	uint32_t next_id;
 	struct weft_list received; /* ib_rx.link */
 	struct weft_list finished; /* ib_op.link */

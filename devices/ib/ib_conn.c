@@ -63,7 +63,7 @@ void ib_conn_free(struct ib_conn *conn)
 	if (conn->map)
 		munmap(conn->map, BUFFERS_LEN);
 	weft_list_del(&conn->link);
-	weft_list_del(&conn->id_link);
+	weft_table_del(&iface->by_id, &conn->by_id);
 	weft_list_del(&conn->base.work_link);
 	weft_stats_peer_ended(iface->base.stats, conn->stats);
 	free(conn);
@@ -82,7 +82,6 @@ static struct ib_conn *conn_alloc(struct ib_peer *peer, uint32_t number)
 	conn->base.state = WEFT_CONN_JOINING;
 	conn->id = conn->iface->next_id++;
 	weft_list_init(&conn->link);
-	weft_list_init(&conn->id_link);
 	weft_list_init(&conn->tx_free);
 	weft_list_init(&conn->queue);
 	weft_list_init(&conn->posted);
@@ -117,7 +116,9 @@ struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t number)
 		errno = ENOMEM;
 		return NULL;
 	}
-	err = make_ready(conn);
+	err = weft_table_add(&iface->by_id, &conn->by_id, conn->id);
+	if (!err)
+		err = make_ready(conn);
 	if (err) {
 		ib_conn_free(conn);
 		errno = -err;
@@ -128,8 +129,6 @@ struct ib_conn *ib_conn_new(struct ib_peer *peer, uint32_t number)
 		iface->base.stats, peer->id,
 		weft_sockaddr_str(&peer->addr.sa, where, sizeof(where)));
 	weft_list_add_tail(&peer->conns, &conn->link);
-	weft_list_add_tail(&iface->by_id[conn->id % IB_CONN_BUCKETS],
-			   &conn->id_link);
 	weft_conn_attend(&conn->base);
 	return conn;
 }

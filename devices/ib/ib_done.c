@@ -146,13 +146,9 @@ static void handle_receive(struct ib_conn *conn, struct ib_rx *rx,
 
 static struct ib_conn *ib_find_conn(struct ib_iface *iface, uint32_t id)
 {
-	struct ib_conn *conn, *tmp;
+	struct weft_entry *e = weft_table_find(&iface->by_id, id);
 
-	weft_list_for_each (conn, tmp, &iface->by_id[id % IB_CONN_BUCKETS],
-			    id_link)
-		if (conn->id == id)
-			return conn;
-	return NULL;
+	return e ? container_of(e, struct ib_conn, by_id) : NULL;
 }
 
 static void handle_completion(struct ib_iface *iface, const struct ibv_wc *wc)

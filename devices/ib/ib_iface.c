@@ -142,6 +142,7 @@ static void ib_iface_free(struct ib_iface *iface)
 		ib_device_put(iface->dev);
 	}
 	weft_base_close(&iface->base);
+	weft_table_free(&iface->by_id);
 	free(iface);
 }
 
@@ -155,7 +156,6 @@ static int ib_iface_open(const struct weft_iface_params *params,
 			 struct weft_iface **out)
 {
 	struct ib_iface *iface = calloc(1, sizeof(*iface));
-	unsigned int i;
 	int err;
 
 	if (!iface)
@@ -166,8 +166,6 @@ static int ib_iface_open(const struct weft_iface_params *params,
 	weft_list_init(&iface->dead);
 	weft_list_init(&iface->received);
 	weft_list_init(&iface->finished);
-	for (i = 0; i < IB_CONN_BUCKETS; i++)
-		weft_list_init(&iface->by_id[i]);
 	iface->polls = IB_POLL_EVERY;
 	err = weft_base_open(&iface->base, &weft_ib_ops, &ib_ep_ops, params,
 			     ib_timer_tick);
