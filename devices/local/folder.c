@@ -167,12 +167,15 @@ static int take_lock(struct weft_folder *run, uint64_t id)
 {
 	const uint64_t end = weft_now_ms() + LOCK_MS;
 	struct statx st;
+	const char *why;
 	char name[32];
 	int fd;
 
 	snprintf(name, sizeof(name), "l-%016" PRIx64, id);
 	do {
-		fd = weft_folder_open_file(run, name);
+		fd = weft_file_open(run->dir.fd, name,
+				    O_RDWR | O_CREAT | O_NOFOLLOW, 0600, NULL,
+				    &why);
 		if (fd < 0)
 			return fd;
 		/* another process may have locked and unlinked it in between */
@@ -227,12 +230,4 @@ int weft_folder_connect(struct weft_folder *run, int fd, uint64_t id)
 
 	socket_path(run, id, &sa);
 	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) ? -errno : 0;
-}
-
-int weft_folder_open_file(const struct weft_folder *run, const char *name)
-{
-	const char *why;
-
-	return weft_file_open(run->dir.fd, name, O_RDWR | O_CREAT | O_NOFOLLOW,
-			      0600, NULL, &why);
 }

@@ -21,7 +21,5 @@ int weft_folder_listen(struct weft_folder *run, uint64_t id);
 void weft_folder_unlisten(struct weft_folder *run, uint64_t id);
 /* 0, -EAGAIN (backlog full) or another -errno. */
 int weft_folder_connect(struct weft_folder *run, int fd, uint64_t id);
-/* A file in the folder, created if necessary; -errno. */
-int weft_folder_open_file(const struct weft_folder *run, const char *name);
 
 #endif
