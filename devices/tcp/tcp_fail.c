@@ -17,6 +17,7 @@
 void tcp_conn_fail(struct tcp_conn *conn, const struct tcp_failure *f)
 {
 	uint8_t body[TCP_FAIL_LEN];
+	const struct iovec iov = { body, sizeof(body) };
 
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err)
 		return;
@@ -32,7 +33,7 @@ void tcp_conn_fail(struct tcp_conn *conn, const struct tcp_failure *f)
 		weft_put_le64(body, f->id);
 		weft_put_le32(body + 8, f->written ? 0 : TCP_FAIL_GET);
 		weft_put_le32(body + 12, (uint32_t)f->status);
-		tcp_conn_append(conn, TCP_FRAME_FAIL, body, sizeof(body));
+		tcp_conn_gather(conn, TCP_FRAME_FAIL, &iov, 1, sizeof(body));
 	}
 	tcp_conn_failed(conn);
 }

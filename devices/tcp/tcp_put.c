@@ -165,11 +165,11 @@ void tcp_puts_post_waiting(struct tcp_conn *conn)
 			gone = err == -EFAULT;
 		}
 		if (gone) {
-			tcp_bulk_stream_stopped(conn, put, false);
+			tcp_bulk_release(conn, put, true);
 			tcp_put_source_gone(conn, put);
 			return;
 		}
-		tcp_bulk_frame_sent(conn, put);
+		tcp_bulk_release(conn, put, false);
 	}
 }
 
@@ -203,7 +203,7 @@ void tcp_stream_abandon(struct tcp_conn *conn, struct tcp_stream *s)
 
 	put = tcp_stream_stop(s);
 	if (put)
-		tcp_bulk_stream_stopped(conn, put, true);
+		tcp_bulk_release(conn, put, false);
 	tcp_bulk_abandon_stream(conn->bulk, s);
 	weft_put_le32(body, s->id);
 	tcp_conn_send_control(conn, TCP_FRAME_DROP, body, sizeof(body));

@@ -293,7 +293,7 @@ static bool holds_frame(const struct tcp_conn *conn)
 
 /* Delivers whole frames of @p within the budget; bytes used, or -errno. */
 static ssize_t deliver_frames(struct tcp_conn *conn, uint8_t *p, size_t n,
-			    unsigned int *frames)
+			      unsigned int *frames)
 {
 	size_t used = 0, len;
 	int ret;

@@ -132,7 +132,8 @@ static int append_unsure(struct tcp_conn *conn, const void *p, size_t n)
 
 	if (!to)
 		return -ENOMEM;
-	return weft_bounce_in(&conn->iface->base.bounce, to, p, n) ? -EFAULT : 0;
+	return weft_bounce_in(&conn->iface->base.bounce, to, p, n) ? -EFAULT
+								   : 0;
 }
 
 static int append_iov(struct tcp_conn *conn, const struct iovec *iov,
@@ -295,18 +296,6 @@ void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 	}
 	if (++conn->gathered >= TCP_GATHER_FRAMES || conn->tx_len >= TCP_GATHER)
 		tcp_conn_write_gathered(conn);
-}
-
-void tcp_conn_append(struct tcp_conn *conn, uint8_t type, const void *body,
-		     size_t len)
-{
-	const struct iovec iov = { (void *)body, len };
-	uint8_t head[TCP_FRAME_LEN];
-
-	encode_head(conn, head, type, 0, len, 0);
-	/* the peer then only sees that the connection ends */
-	if (append_frame(conn, head, &iov, 1))
-		weft_warn("no memory to tell a peer what failed");
 }
 
 void tcp_conn_write_gathered(struct tcp_conn *conn)

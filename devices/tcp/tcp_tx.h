@@ -30,9 +30,6 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
  */
 void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 		     const struct iovec *iov, unsigned int n, size_t len);
-/* The same for the last frame, which tcp_fail.c writes. */
-void tcp_conn_append(struct tcp_conn *conn, uint8_t type, const void *body,
-		     size_t len);
 void tcp_conn_write_gathered(struct tcp_conn *conn);
 /*
  * Sends a frame, behind whatever is not sent yet; gathered while frames of the

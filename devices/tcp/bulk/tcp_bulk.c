@@ -371,27 +371,14 @@ struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_stream *s,
 	return c;
 }
 
-void tcp_bulk_frame_sent(struct tcp_conn *conn, struct tcp_put *put)
+void tcp_bulk_release(struct tcp_conn *conn, struct tcp_put *put, bool cut)
 {
 	struct tcp_bulk *b = conn->bulk;
 	bool done;
 
 	pthread_mutex_lock(&b->lock);
 	done = release_put(b, put);
-	pthread_mutex_unlock(&b->lock);
-	if (done)
-		tcp_events_add_put(conn->iface, put);
-}
-
-void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put,
-			     bool again)
-{
-	struct tcp_bulk *b = conn->bulk;
-	bool done;
-
-	pthread_mutex_lock(&b->lock);
-	done = release_put(b, put);
-	if (!done && !again)
+	if (!done && cut)
 		put->aborted = true;
 	pthread_mutex_unlock(&b->lock);
 	if (done)

@@ -129,11 +129,11 @@ struct tcp_chunk *tcp_bulk_next_chunk(struct tcp_stream *s,
 /* The same for the message stream, at most @max bytes; NULL: there is none. */
 struct tcp_put *tcp_bulk_next_frame(struct tcp_bulk *b, size_t max, size_t *off,
 				    size_t *len, uint8_t head[TCP_CHUNK_LEN]);
-/* A frame with a part of @put was sent; */
-void tcp_bulk_frame_sent(struct tcp_conn *conn, struct tcp_put *put);
-/* or a stream ended inside a chunk, which will be sent @again or not. */
-void tcp_bulk_stream_stopped(struct tcp_conn *conn, struct tcp_put *put,
-			     bool again);
+/*
+ * Sends from @put no more: a frame with a part of it was sent, or a stream
+ * ended inside a chunk; @cut: which will not be sent again.
+ */
+void tcp_bulk_release(struct tcp_conn *conn, struct tcp_put *put, bool cut);
 /* Queues nothing more of @put; a stream may still be sending a chunk. */
 void tcp_bulk_withdraw(struct tcp_bulk *b, struct tcp_put *put);
 /*

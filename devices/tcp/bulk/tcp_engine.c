@@ -485,7 +485,7 @@ void tcp_stream_detach(struct tcp_stream *s)
 
 	tcp_bulk_forget_stream(s->conn->bulk, s);
 	if (s->out_chunk)
-		tcp_bulk_stream_stopped(s->conn, s->out_chunk->put, false);
+		tcp_bulk_release(s->conn, s->out_chunk->put, true);
 	free(s->ack_buf);
 	free(s);
 }

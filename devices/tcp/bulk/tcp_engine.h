@@ -50,7 +50,7 @@ void tcp_engines_sync(struct tcp_iface *iface);
 int tcp_stream_attach(struct tcp_conn *conn, int fd, bool out, uint32_t id);
 /*
  * Detaches @s from its engine; it stays open.  Returns the put whose chunk it
- * was sending, for which the caller calls tcp_bulk_stream_stopped(), or NULL.
+ * was sending, for which the caller calls tcp_bulk_release(), or NULL.
  */
 struct tcp_put *tcp_stream_stop(struct tcp_stream *s);
 /* Closes and frees @s; it places and reads nothing afterwards. */

@@ -368,12 +368,12 @@ Test(tcp_bulk, a_put_without_streams_goes_in_pieces)
 		     put));
 	cr_expect(zero(sz, off));
 	cr_expect(eq(sz, len, 60));
-	tcp_bulk_frame_sent(&conn, put);
+	tcp_bulk_release(&conn, put, false);
 	cr_expect(eq(ptr, tcp_bulk_next_frame(conn.bulk, 60, &off, &len, bytes),
 		     put));
 	cr_expect(eq(sz, off, 60));
 	cr_expect(eq(sz, len, 40));
-	tcp_bulk_frame_sent(&conn, put);
+	tcp_bulk_release(&conn, put, false);
 	cr_expect(eq(ptr, tcp_bulk_next_frame(conn.bulk, 60, &off, &len, bytes),
 		     NULL));
 	cr_expect(zero(int, acked(0, 0)));
@@ -414,7 +414,7 @@ Test(tcp_bulk, a_chunk_that_was_cut_off_is_sent_again)
 	weft_list_init(&aborted);
 	submit(CHUNK);
 	c = take(&left, &head);
-	tcp_bulk_stream_stopped(&conn, c->put, true);
+	tcp_bulk_release(&conn, c->put, false);
 	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
 	head = send_one(&right);
 	cr_expect(zero(u64, head.offset));
@@ -439,7 +439,7 @@ Test(tcp_bulk, a_resend_without_streams_is_cut_to_frames)
 						 bytes),
 			     put));
 		cr_assert(eq(sz, off, at));
-		tcp_bulk_frame_sent(&conn, put);
+		tcp_bulk_release(&conn, put, false);
 	}
 	cr_expect(eq(sz, at, CHUNK));
 	cr_expect(zero(int, acked(0, 0)));
