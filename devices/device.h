@@ -167,12 +167,6 @@ struct weft_iface_attr {
 	struct weft_address addr; /* where this iface listens */
 };
 
-struct weft_ep_attr {
-	bool connected;
-	bool unsent;	      /* sending needs progress() */
-	unsigned int streams; /* sockets, QPs or rings that carry bulk */
-};
-
 struct weft_dev_ops {
 	const char *name; /* "tcp", "shm", "nvlink", "ib" */
 	size_t rkey_len;  /* bytes of a packed key */
@@ -249,7 +243,8 @@ struct weft_dev_ops {
 	 * this ends the connection (cancel_ends_ep).
 	 */
 	void (*ep_destroy)(struct weft_ep *ep);
-	void (*ep_query)(struct weft_ep *ep, struct weft_ep_attr *attr);
+	/* Does what was accepted wait for progress() to send it? */
+	bool (*unsent)(struct weft_ep *ep);
 
 	/*
 	 * Would message() or put() accept data now?  The same predicate that

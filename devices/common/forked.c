@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "devices/common/base.h"
@@ -64,9 +63,9 @@ static void ignore_ep(struct weft_ep *ep)
 {
 }
 
-static void query_ep(struct weft_ep *ep, struct weft_ep_attr *attr)
+static bool has_unsent(struct weft_ep *ep)
 {
-	memset(attr, 0, sizeof(*attr));
+	return false;
 }
 
 static bool is_ready(struct weft_ep *ep)
@@ -118,7 +117,7 @@ static const struct weft_dev_ops forked_ops = {
 	.arm = arm_iface,
 	.ep_create = create_ep,
 	.ep_destroy = ignore_ep,
-	.ep_query = query_ep,
+	.unsent = has_unsent,
 	.ready = is_ready,
 	.message = send_message,
 	.message_pack = pack_message,

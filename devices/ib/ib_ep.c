@@ -89,14 +89,11 @@ static struct ib_conn *ib_live_conn(struct weft_ep *ep)
 	return conn ? ib_conn(conn) : NULL;
 }
 
-void ib_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
+bool ib_ep_unsent(struct weft_ep *base)
 {
-	struct ib_conn *conn = ib_live_conn(base);
+	const struct ib_conn *conn = ib_live_conn(base);
 
-	attr->connected =
-		conn && conn->base.state == WEFT_CONN_OPEN && conn->peer_ready;
-	attr->unsent = conn && !weft_list_empty(&conn->queue);
-	attr->streams = attr->connected;
+	return conn && !weft_list_empty(&conn->queue);
 }
 
 static int ib_send_message(struct ib_conn *conn, struct ib_tx *tx, uint8_t id,

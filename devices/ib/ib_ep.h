@@ -5,7 +5,7 @@
 #include "devices/ib/ib.h"
 
 extern const struct weft_ep_ops ib_ep_ops;
-void ib_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
+bool ib_ep_unsent(struct weft_ep *ep);
 int ib_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		  unsigned int iovcnt);
 ssize_t ib_ep_message_pack(struct weft_ep *ep, uint8_t id,

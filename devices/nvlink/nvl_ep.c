@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: the caller's end of a connection. */
 #include <errno.h>
-#include <string.h>
 
 #include "devices/nvlink/nvl_conn.h"
 #include "devices/nvlink/nvl_ep.h"
@@ -56,15 +55,11 @@ static struct nvl_conn *nvl_live_conn(struct weft_ep *ep)
 	return conn ? nvl_conn(conn) : NULL;
 }
 
-void nvl_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
+bool nvl_ep_unsent(struct weft_ep *ep)
 {
-	struct nvl_conn *conn = nvl_live_conn(ep);
+	const struct nvl_conn *conn = nvl_live_conn(ep);
 
-	memset(attr, 0, sizeof(*attr));
-	if (!conn)
-		return;
-	attr->connected = nvl_conn_is_open(conn);
-	attr->unsent = conn->nops || !weft_list_empty(&conn->frames_out);
+	return conn && (conn->nops || !weft_list_empty(&conn->frames_out));
 }
 
 /* There are none. */

@@ -6,7 +6,7 @@
 #include "devices/nvlink/nvl.h"
 
 extern const struct weft_ep_ops nvl_ep_ops;
-void nvl_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
+bool nvl_ep_unsent(struct weft_ep *ep);
 int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int n);
 ssize_t nvl_ep_message_pack(struct weft_ep *ep, uint8_t id,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: the caller's end of a connection. */
 #include <errno.h>
-#include <string.h>
 
 #include "devices/shm/shm_break.h"
 #include "devices/shm/shm_ep.h"
@@ -90,15 +89,11 @@ static struct shm_conn *live_conn(struct weft_ep *ep)
 	return conn ? shm_conn(conn) : NULL;
 }
 
-void shm_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
+bool shm_ep_unsent(struct weft_ep *ep)
 {
-	struct shm_conn *conn = live_conn(ep);
+	const struct shm_conn *conn = live_conn(ep);
 
-	memset(attr, 0, sizeof(*attr));
-	if (!conn)
-		return;
-	attr->connected = shm_conn_is_open(conn);
-	attr->unsent = shm_tx_waits(conn) || conn->copies;
+	return conn && (shm_tx_waits(conn) || conn->copies);
 }
 
 /* ---- messages ------------------------------------------------------------ */

@@ -7,7 +7,7 @@
 
 extern const struct weft_ep_ops shm_ep_ops;
 bool shm_ep_is_ready(struct weft_conn *conn);
-void shm_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
+bool shm_ep_unsent(struct weft_ep *ep);
 int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int n);
 ssize_t shm_ep_message_pack(struct weft_ep *ep, uint8_t id,

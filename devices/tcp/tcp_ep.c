@@ -85,15 +85,13 @@ static struct tcp_conn *tcp_live_conn(struct weft_ep *ep)
 	return conn ? tcp_conn(conn) : NULL;
 }
 
-void tcp_ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
+/* A caller that waits for a gathered put or get calls progress(). */
+bool tcp_ep_unsent(struct weft_ep *base)
 {
 	struct tcp_conn *conn = tcp_live_conn(base);
 
-	attr->connected = conn && conn->base.state == WEFT_CONN_OPEN;
-	/* a caller that waits for a gathered put or get calls progress() */
-	attr->unsent = attr->connected && !tcp_conn_drained(conn);
-	attr->streams =
-		attr->connected && conn->bulk ? conn->bulk->out_streams : 0;
+	return conn && conn->base.state == WEFT_CONN_OPEN &&
+	       !tcp_conn_drained(conn);
 }
 
 int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,

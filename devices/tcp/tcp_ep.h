@@ -6,7 +6,7 @@
 #include "devices/tcp/tcp.h"
 
 extern const struct weft_ep_ops tcp_ep_ops;
-void tcp_ep_query(struct weft_ep *ep, struct weft_ep_attr *attr);
+bool tcp_ep_unsent(struct weft_ep *ep);
 int tcp_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int iovcnt);
 ssize_t tcp_ep_message_pack(struct weft_ep *ep, uint8_t id,

@@ -149,12 +149,7 @@ void weft_net_peer_fail(struct weft_net_peer *peer, int err)
 
 bool weft_net_peer_has_unsent(struct weft_net_peer *peer)
 {
-	struct weft_ep_attr attr = { .unsent = false };
-
-	if (!peer->ep)
-		return false;
-	peer->port->ops->ep_query(peer->ep, &attr);
-	return attr.unsent;
+	return peer->ep && peer->port->ops->unsent(peer->ep);
 }
 
 static int flush_posts(struct weft_net_peer *peer)

@@ -465,12 +465,9 @@ static void ep_destroy(struct weft_ep *base)
 	free(mem_ep(base));
 }
 
-static void ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
+static bool has_unsent(struct weft_ep *base)
 {
-	*attr = (struct weft_ep_attr){
-		.connected = mem_ep(base)->peer,
-		.unsent = mem_ep(base)->taken,
-	};
+	return mem_ep(base)->taken;
 }
 
 static int iface_open(const struct weft_iface_params *params,
@@ -568,7 +565,7 @@ const struct weft_dev_ops memory_ops = {
 	.arm = arm,
 	.ep_create = ep_create,
 	.ep_destroy = ep_destroy,
-	.ep_query = ep_query,
+	.unsent = has_unsent,
 	.ready = ready,
 	.message = message,
 	.message_pack = message_pack,

@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "devices/tcp/bulk/tcp_bulk.h"
 #include "util/clock.h"
 
 #define LEN 300000u
@@ -83,10 +84,10 @@ static void part(struct side *a, struct side *b)
 
 static unsigned int streams(struct side *s)
 {
-	struct weft_ep_attr attr;
+	struct weft_conn *conn = weft_ep_conn(s->ep);
+	const struct tcp_bulk *bulk = conn ? tcp_conn(conn)->bulk : NULL;
 
-	s->ops->ep_query(s->ep, &attr);
-	return attr.streams;
+	return bulk ? bulk->out_streams : 0;
 }
 
 /* The side that dials is out of descriptors. */

@@ -307,13 +307,9 @@ static void ep_destroy(struct weft_ep *base)
 	free(ep);
 }
 
-static void ep_query(struct weft_ep *base, struct weft_ep_attr *attr)
+static bool unsent(struct weft_ep *ep)
 {
-	struct fake_ep *ep = (struct fake_ep *)base;
-
-	attr->connected = !ep->err;
-	attr->unsent = fake.unsent;
-	attr->streams = 0;
+	return fake.unsent;
 }
 
 static bool ready(struct weft_ep *ep)
@@ -462,7 +458,7 @@ const struct weft_dev_ops weft_tcp_ops = {
 	.arm = arm,
 	.ep_create = ep_create,
 	.ep_destroy = ep_destroy,
-	.ep_query = ep_query,
+	.unsent = unsent,
 	.ready = ready,
 	.message = message,
 	.message_pack = message_pack,

@@ -86,10 +86,9 @@ static void ep_destroy(struct weft_ep *ep)
 	fake.ep.destroyed = true;
 }
 
-static void ep_query(struct weft_ep *ep, struct weft_ep_attr *attr)
+static bool unsent(struct weft_ep *ep)
 {
-	attr->connected = true;
-	attr->streams = 0;
+	return false;
 }
 
 static bool ready(struct weft_ep *ep)
@@ -194,7 +193,7 @@ static void mem_release(struct weft_mem *mem)
 		.iface_query = iface_query, .reaches = reaches,            \
 		.progress = progress, .event_fd = event_fd, .arm = arm,    \
 		.ep_create = ep_create, .ep_destroy = ep_destroy,          \
-		.ep_query = ep_query, .ready = ready, .message = message,  \
+		.unsent = unsent, .ready = ready, .message = message,      \
 		.message_pack = message_pack, .put = put, .get = get,      \
 		.fence = fence, .flush = flush, .cancel = cancel,          \
 		.mem_register = mem_register, .mem_pack = mem_pack,        \
