@@ -152,8 +152,7 @@ struct weft_iface_attr {
 	 * nor notifications; puts that want one are refused with -EOPNOTSUPP.
 	 */
 	size_t max_message;
-	size_t max_iov;		/* entries of message(), put(), get() */
-	size_t max_put;		/* bytes of one put or get */
+	size_t max_iov; /* entries of message(), put(), get(): of any length */
 	unsigned int mem_kinds; /* BIT(enum weft_mem_kind) of put, get */
 	/*
 	 * Cancelling operations in flight (cancel(), ep_destroy()) ends the

@@ -208,7 +208,7 @@ static enum weft_ucs_status iface_query(struct weft_uct_iface *iface,
 		attr->am.max_zcopy = message;
 		attr->am.max_hdr = WEFT_UCT_MAX_HEADER;
 	}
-	attr->put.max_zcopy = dev->max_put;
+	attr->put.max_zcopy = SIZE_MAX / 2;
 	attr->put.opt_zcopy_align = attr->put.align_mtu = 1;
 	attr->put.max_iov = weft_min(dev->max_iov, WEFT_UCT_MAX_IOV);
 	attr->get = attr->put;

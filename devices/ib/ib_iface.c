@@ -265,7 +265,6 @@ static void ib_iface_query(struct weft_iface *base,
 	memset(attr, 0, sizeof(*attr));
 	attr->max_message = IB_SLOT - IB_HEAD;
 	attr->max_iov = IB_MAX_IOV;
-	attr->max_put = SIZE_MAX / 2;
 	attr->mem_kinds = BIT(WEFT_MEM_HOST);
 	attr->cancel_ends_ep = true;
 	attr->bandwidth = iface->port.speed ? iface->port.speed : 1.25e9;

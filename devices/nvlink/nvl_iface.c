@@ -107,7 +107,6 @@ static void nvl_iface_query(struct weft_iface *base,
 {
 	*attr = (struct weft_iface_attr){
 		.max_iov = NVL_MAX_IOV,
-		.max_put = SIZE_MAX >> 1,
 		.mem_kinds = BIT(WEFT_MEM_CUDA),
 		.same_host = true,
 		.bandwidth = 390e9, /* H100, NVLink 18 links: measured */

@@ -115,7 +115,6 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	*attr = (struct weft_iface_attr){
 		.max_message = SHM_MAX_MESSAGE,
 		.max_iov = SHM_MAX_IOV,
-		.max_put = SIZE_MAX >> 1,
 		.mem_kinds = BIT(WEFT_MEM_HOST) | BIT(WEFT_MEM_CUDA),
 		.same_host = true,
 		.bandwidth = 10e9,

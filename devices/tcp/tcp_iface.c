@@ -298,7 +298,6 @@ static void tcp_query_iface(struct weft_iface *base,
 	memset(attr, 0, sizeof(*attr));
 	attr->max_message = TCP_MAX_MESSAGE;
 	attr->max_iov = TCP_MAX_IOV;
-	attr->max_put = SIZE_MAX / 2;
 	attr->mem_kinds = BIT(WEFT_MEM_HOST);
 	attr->bandwidth = iface->netif.speed ? iface->netif.speed : 1.25e9;
 	/* estimates for a 10 GbE-class network and for loopback */

@@ -518,7 +518,6 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 	*attr = (struct weft_iface_attr){
 		.max_message = MAX_MESSAGE,
 		.max_iov = MAX_IOV,
-		.max_put = SIZE_MAX / 2,
 		.mem_kinds = BIT(WEFT_MEM_HOST),
 		.same_host = true,
 		.bandwidth = 5e9,

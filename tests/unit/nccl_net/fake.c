@@ -122,7 +122,6 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *a)
 
 	memset(a, 0, sizeof(*a));
 	a->max_message = 4096;
-	a->max_put = SIZE_MAX;
 	a->addr = i->addr;
 }
 

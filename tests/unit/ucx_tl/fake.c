@@ -36,7 +36,6 @@ static void iface_query(struct weft_iface *iface, struct weft_iface_attr *attr)
 	*attr = (struct weft_iface_attr){
 		.max_message = 65536,
 		.max_iov = 8,
-		.max_put = SIZE_MAX,
 		.mem_kinds = 1,
 		.bandwidth = 5e9,
 		.latency = 5e-6,
