@@ -209,18 +209,13 @@ void gpumem_free(enum gpumem_kind kind, void *p, size_t size)
 	}
 }
 
-static uint64_t word(uint64_t i, uint64_t seed)
+uint8_t gpumem_byte(uint64_t at, uint64_t seed)
 {
-	uint64_t x = i * 0x9e3779b97f4a7c15ull + seed;
+	uint64_t x = at / 8 * 0x9e3779b97f4a7c15ull + seed;
 
 	x ^= x >> 29;
 	x *= 0xbf58476d1ce4e5b9ull;
-	return x ^ (x >> 32);
-}
-
-uint8_t gpumem_byte(uint64_t at, uint64_t seed)
-{
-	return word(at / 8, seed) >> (8 * (at % 8));
+	return (x ^ (x >> 32)) >> (8 * (at % 8));
 }
 
 static unsigned int blocks_for(uint64_t len)

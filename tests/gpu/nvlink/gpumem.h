@@ -28,7 +28,7 @@ enum gpumem_kind {
 void *gpumem_alloc(enum gpumem_kind kind, size_t size);
 void gpumem_free(enum gpumem_kind kind, void *p, size_t size);
 
-/* Synchronous.  @base is aligned to 8; values depend on offset and @seed. */
+/* Synchronous.  Values depend on offset and @seed. */
 void gpumem_fill(void *base, uint64_t start, uint64_t len, uint64_t seed);
 /* A kernel looks at once: the number of wrong places. */
 uint64_t gpumem_check(const void *base, uint64_t start, uint64_t len,
