@@ -20,7 +20,7 @@ void nvl_handle_end(void)
 		kill(peer, SIGKILL);
 		cr_expect(eq(int, waitpid(peer, NULL, 0), peer));
 	}
-	end_pair();
+	end_mapped();
 }
 
 /* ---- the peer ------------------------------------------------------------ */

@@ -7,7 +7,7 @@
 #include "devices/nvlink/nvl_sock.h"
 #include "tests/unit/devices/nvlink/nvl_mapped.h"
 
-TestSuite(nvl_map, .init = begin_pair, .fini = end_pair, .timeout = 120);
+TestSuite(nvl_map, .init = begin_pair, .fini = end_mapped, .timeout = 120);
 
 /* ---- what is mapped, and when -------------------------------------------- */
 
@@ -39,7 +39,6 @@ Test(nvl_map, every_byte_of_many_sizes)
 	cr_expect(eq(ulong, counter(&a, gets), ARRAY_SIZE(sizes)));
 	cr_expect(eq(ulong, counter(&a, get_bytes), got));
 	cr_expect(eq(ulong, counter(&b, tx_put_bytes), 0));
-	nvl->mem_release(mem);
 }
 
 /* Each export takes a driver long: other connections are served between. */
@@ -65,7 +64,6 @@ Test(nvl_map, mapped_at_the_first_use_one_descriptor_a_round)
 	cr_expect(eq(uint, fake.fake_cuda_called(IMPORT), 3));
 	put_all();
 	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 3));
-	nvl->mem_release(mem);
 }
 
 Test(nvl_map, an_allocation_is_mapped_once_for_all_registrations)
@@ -82,7 +80,6 @@ Test(nvl_map, an_allocation_is_mapped_once_for_all_registrations)
 	cr_expect(eq(uint, fake.fake_cuda_called(IMPORT), 3));
 	cr_expect(eq(uint, conn_of(&a)->nimports, 1));
 	nvl->mem_release(part);
-	nvl->mem_release(mem);
 }
 
 /* It is mapped as well. */
@@ -113,7 +110,6 @@ Test(nvl_map, bytes_beside_a_registration_are_refused)
 	}
 	nvl->mem_release(part);
 	put_all();
-	nvl->mem_release(mem);
 }
 
 Test(nvl_map, two_gpus_of_a_peer_copy_to_one_mapping)
@@ -125,7 +121,6 @@ Test(nvl_map, two_gpus_of_a_peer_copy_to_one_mapping)
 	cr_expect(eq(int, put_checked(&a, other, to, LEN, &key), 0));
 	cr_expect(eq(int, get_checked(&a, other, to, LEN, &key), 0));
 	cr_expect(eq(uint, fake.fake_cuda_called(IMPORT), 3));
-	nvl->mem_release(mem);
 }
 
 /* As packed, and for the runtime that asks; who puts all the same, learns. */
@@ -135,7 +130,6 @@ static void cannot_be_mapped(void)
 	cr_expect(eq(int, nvl->mem_reaches(&key), -EHOSTUNREACH));
 	put_fails(-EACCES);
 	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 0));
-	nvl->mem_release(mem);
 }
 
 Test(nvl_map, memory_without_descriptors_is_not_mapped)
@@ -149,7 +143,7 @@ Test(nvl_map, one_allocation_without_a_descriptor_is_enough)
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
 	cr_expect(yes(may_be_mapped()));
 	cr_expect(eq(int, nvl->mem_reaches(&key), 0));
-	nvl->mem_release(mem);
+	release_all();
 	fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
 	fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT, 0);
 	register_all();
@@ -182,7 +176,6 @@ Test(nvl_map, what_the_driver_refuses_fails_and_ends_both_sides)
 		fake.fake_cuda_refuse(refused[i].call, 0);
 	}
 	put_all();
-	nvl->mem_release(mem);
 }
 
 /* Each try took a page of what peers watch, of which there are some. */
@@ -197,7 +190,6 @@ Test(nvl_map, context_that_opens_late_copies_as_well)
 		cr_assert(eq(int, start_put(&w), -ENOMEM));
 	fake.fake_cuda_refuse("cuStreamCreate", 0);
 	put_all();
-	nvl->mem_release(mem);
 }
 
 /*
@@ -216,7 +208,6 @@ Test(nvl_map, context_that_took_the_place_of_another_one)
 		from = fake.fake_cuda_malloc(0, LEN);
 	}
 	put_all();
-	nvl->mem_release(mem);
 }
 
 /* The peer could not see when its copies have ended. */
@@ -228,7 +219,6 @@ Test(nvl_map, context_without_a_page_for_peers_copies_nothing)
 	nvl_iface(a.iface)->engines.marks_used = UINT32_MAX;
 	cr_expect(eq(int, start_put(&w), -ENOSPC));
 	cr_expect(zero(uint, a.errors));
-	nvl->mem_release(mem);
 }
 
 /* What the driver says of their end is what peers see then. */
@@ -237,7 +227,7 @@ Test(nvl_map, driver_without_stream_writes_works)
 	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
 	pair_up_mapped();
 	cr_expect(eq(int, get_checked(&a, from, to, LEN, &key), 0));
-	nvl->mem_release(mem);
+	release_all();
 	wait_for(is_unmapped());
 	cr_expect(eq(uint, log_lines(""), 0));
 }
@@ -269,7 +259,6 @@ Test(nvl_map, no_descriptor_waits_in_the_owner)
 	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 0));
 	wait_for(w.done);
 	cr_expect(eq(int, w.status, 0));
-	nvl->mem_release(mem);
 }
 
 /* No descriptor is left; what the limit was. */
@@ -304,7 +293,6 @@ Test(nvl_map, an_owner_without_descriptors_exports_later)
 	fake.fake_cuda_refuse(EXPORT, 0);
 	wait_for(w.done);
 	cr_expect(eq(int, w.status, 0));
-	nvl->mem_release(mem);
 }
 
 /* What it would map is lost on its way. */
@@ -325,7 +313,6 @@ Test(nvl_map, an_importer_without_descriptors_fails_loudly)
 	meet_again();
 	wait_for(is_unmapped());
 	put_all();
-	nvl->mem_release(mem);
 }
 
 /* Nor is what lies there then. */
@@ -335,7 +322,7 @@ Test(nvl_map, released_and_freed_during_its_fetch_it_is_not_exported)
 
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
 	put_until_fetched(&w);
-	nvl->mem_release(mem);
+	release_all();
 	fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
 	fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT, WEFT_CU_HANDLE_POSIX_FD);
 	wait_for(w.done);
@@ -344,7 +331,6 @@ Test(nvl_map, released_and_freed_during_its_fetch_it_is_not_exported)
 	meet_again();
 	register_all();
 	put_all();
-	nvl->mem_release(mem);
 }
 
 /* By a program that does not keep to the rules. */
@@ -355,7 +341,6 @@ Test(nvl_map, what_took_the_place_of_registered_memory_is_not_exported)
 	fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT, WEFT_CU_HANDLE_POSIX_FD);
 	put_fails(-EINVAL);
 	cr_expect(eq(uint, fake.fake_cuda_called(EXPORT), 1));
-	nvl->mem_release(mem);
 }
 
 /* Not so many allocations at a time that peers could be kept from them. */
@@ -379,7 +364,6 @@ Test(nvl_map, key_of_a_full_table_says_that_it_cannot_be_mapped)
 	put_all();
 	for (i = 0; i < n; i++)
 		nvl->mem_release(all[i]);
-	nvl->mem_release(mem);
 }
 
 /* ---- keys that lie ------------------------------------------------------- */
@@ -399,7 +383,6 @@ Test(nvl_map, an_owner_cannot_use_up_addresses)
 	pack_lie(k);
 	put_fails(-ENOSPC);
 	wait_for(is_unmapped());
-	nvl->mem_release(mem);
 }
 
 /* Nor anything beside what it has. */
@@ -449,7 +432,6 @@ Test(nvl_map, keys_that_lie_are_refused)
 	}
 	nvl->mem_pack(mem, &key);
 	put_all();
-	nvl->mem_release(mem);
 }
 
 /* Its owner sends what there is, and no more: the rest is not awaited. */
@@ -476,7 +458,6 @@ Test(nvl_map, put_that_waits_for_descriptors_is_cancelled)
 	cr_expect(eq(uint, w.done, 1));
 	cr_expect(eq(int, w.status, -ECANCELED));
 	cr_expect(zero(uint, a.errors));
-	nvl->mem_release(mem);
 }
 
 Test(nvl_map, put_that_waits_for_descriptors_ends_with_its_peer)
@@ -489,7 +470,6 @@ Test(nvl_map, put_that_waits_for_descriptors_ends_with_its_peer)
 	cr_expect(eq(int, w.status, -ECONNRESET));
 	cr_expect(eq(int, a.error, -ECONNRESET));
 	wait_for(is_unmapped());
-	nvl->mem_release(mem);
 }
 
 /* What comes of it still finds a place. */
@@ -503,6 +483,6 @@ Test(nvl_map, cancelled_before_its_descriptors_have_come)
 	cr_expect(eq(int, w.status, -ECANCELED));
 	wait_for(!conn_of(&a)->npending);
 	cr_expect(zero(uint, a.errors + b.errors));
-	nvl->mem_release(mem);
+	release_all();
 	wait_for(is_unmapped());
 }

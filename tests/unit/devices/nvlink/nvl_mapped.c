@@ -11,6 +11,19 @@ void register_all(void)
 	mem = register_gpu(to, LEN, &key);
 }
 
+void release_all(void)
+{
+	if (mem)
+		nvl->mem_release(mem);
+	mem = NULL;
+}
+
+void end_mapped(void)
+{
+	release_all();
+	end_pair();
+}
+
 struct nvl_key unpack(const uint8_t *packed)
 {
 	struct nvl_key k;

@@ -17,6 +17,10 @@ extern uint8_t key[WEFT_RKEY_MAX];
 
 /* @to, for @mem and @key. */
 void register_all(void);
+/* Its release; a second call does nothing. */
+void release_all(void);
+/* end_pair(), and the same if the test has not done it. */
+void end_mapped(void);
 /* What @key says; has it a way to be mapped? */
 struct nvl_key unpack(const uint8_t *packed);
 bool may_be_mapped(void);

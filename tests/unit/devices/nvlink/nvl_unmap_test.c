@@ -6,7 +6,7 @@
 #include "tests/unit/devices/nvlink/nvl_mapped.h"
 #include "util/clock.h"
 
-TestSuite(nvl_unmap, .init = begin_pair, .fini = end_pair, .timeout = 120);
+TestSuite(nvl_unmap, .init = begin_pair, .fini = end_mapped, .timeout = 120);
 
 /* Taken, but no engine has it yet. */
 Test(nvl_unmap, put_revoked_before_it_is_handed_over_does_not_land)
@@ -17,7 +17,7 @@ Test(nvl_unmap, put_revoked_before_it_is_handed_over_does_not_land)
 	memset(to, POISON, LEN);
 	cr_assert(eq(int, start_put(&w), -EINPROGRESS));
 	cr_assert(eq(int, nvl->flush(a.ep, &flushed.op), -EINPROGRESS));
-	nvl->mem_release(mem);
+	release_all();
 	wait_for(w.done && flushed.done);
 	cr_expect(eq(int, w.status, -EACCES));
 	cr_expect(eq(int, flushed.status, -EIO));
@@ -27,13 +27,12 @@ Test(nvl_unmap, put_revoked_before_it_is_handed_over_does_not_land)
 	put_fails(-EACCES);
 	register_all();
 	put_all();
-	nvl->mem_release(mem);
 }
 
 Test(nvl_unmap, key_of_memory_that_was_released_and_freed_is_refused)
 {
 	pair_up_mapped();
-	nvl->mem_release(mem);
+	release_all();
 	fake.fake_cuda_unmap(to, SEGMENT);
 	fake.fake_cuda_map(to, 1, SEGMENT, WEFT_CU_HANDLE_POSIX_FD);
 	put_fails(-EACCES);
@@ -47,7 +46,7 @@ Test(nvl_unmap, peer_unmaps_what_was_released)
 {
 	pair_up_mapped();
 	cr_expect(not(is_unmapped()));
-	nvl->mem_release(mem);
+	release_all();
 	wait_for(is_unmapped());
 	cr_expect(zero(uint, a.errors + b.errors));
 }
@@ -81,7 +80,7 @@ Test(nvl_unmap, sleeping_peer_unmaps_256_mib)
 	cr_assert(eq(int, put_checked(&a, from, large + len - 8, 8, &large_key),
 		     0));
 	fall_asleep(&a);
-	nvl->mem_release(mem);
+	release_all();
 	cr_expect(not(is_woken(&a)));
 	nvl->mem_release(m);
 	cr_expect(yes(is_woken(&a)));
@@ -107,7 +106,7 @@ Test(nvl_unmap, peer_that_was_given_up_copies_no_more)
 	/* it has stopped while it hands over a copy */
 	atomic_store(&nvl_iface(a.iface)->engines.marks->claimed, 1);
 	weft_clock_set(clock_ahead);
-	nvl->mem_release(mem);
+	release_all();
 	weft_clock_set(NULL);
 	cr_expect(eq(uint, log_lines("did not end within"), 1));
 	/* and goes on */
@@ -125,7 +124,7 @@ Test(nvl_unmap, reused_address_is_another_mapping)
 
 	pair_up_mapped();
 	for (i = 0; i < 5; i++) {
-		nvl->mem_release(mem);
+		release_all();
 		fake.fake_cuda_unmap(to + SEGMENT, SEGMENT);
 		fake.fake_cuda_map(to + SEGMENT, 1, SEGMENT,
 				   WEFT_CU_HANDLE_POSIX_FD);
@@ -133,7 +132,6 @@ Test(nvl_unmap, reused_address_is_another_mapping)
 		put_all();
 	}
 	cr_expect(eq(uint, fake.fake_cuda_called(IMPORT), 6 * 3));
-	nvl->mem_release(mem);
 }
 
 Test(nvl_unmap, nothing_lands_after_cancel)
@@ -167,7 +165,7 @@ Test(nvl_unmap, nothing_lands_after_cancel)
 	fake.fake_cuda_free(fake.fake_cuda_malloc(0, 4096)); /* drains */
 	cr_expect(eq(int, memcmp(seen, to, LEN), 0));
 	cr_expect(zero(uint, b.errors));
-	nvl->mem_release(mem);
+	release_all();
 	free(seen);
 }
 
@@ -197,7 +195,7 @@ Test(nvl_unmap, many_more_than_fit)
 		wait_for(w[i].done);
 	cr_expect(gt(uint, refused, 0));
 	cr_expect(eq(int, memcmp(from, to, 4000 * 1024), 0));
-	nvl->mem_release(mem);
+	release_all();
 	free(w);
 }
 
@@ -215,7 +213,7 @@ Test(nvl_unmap, endpoints_end_with_copies_under_way)
 	memset(to, POISON, LEN);
 	wait_for(b.errors);
 	cr_expect(eq(int, b.error, -ESHUTDOWN));
-	nvl->mem_release(mem);
+	release_all();
 	cr_expect(yes(is_poison()));
 	side_close(&b);
 	cr_expect(eq(uint, log_lines(""), 0));
@@ -239,5 +237,4 @@ Test(nvl_unmap, copy_that_ends_after_the_watchdog_is_harmless)
 	cr_expect(eq(uint, conn->copies, 1));
 	fake.fake_cuda_hold(false);
 	wait_for(!conn->copies);
-	nvl->mem_release(mem);
 }
