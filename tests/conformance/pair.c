@@ -208,6 +208,25 @@ void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed)
 	free(m);
 }
 
+void put_start(struct side *s, struct wait_op *w, const void *src, size_t len,
+	       uint64_t addr, const void *key)
+{
+	struct weft_iov iov = { (void *)src, len, NULL };
+
+	wait_op_init(w);
+	check_int(s->ops->put(s->ep, &iov, 1, addr, key, NULL, &w->op),
+		  -EINPROGRESS);
+}
+
+void get_start(struct side *s, struct wait_op *w, void *dst, size_t len,
+	       uint64_t addr, const void *key)
+{
+	struct weft_iov iov = { dst, len, NULL };
+
+	wait_op_init(w);
+	check_int(s->ops->get(s->ep, &iov, 1, addr, key, &w->op), -EINPROGRESS);
+}
+
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	     uint64_t addr, const void *key, const struct weft_notify *notify)
 {
@@ -226,12 +245,10 @@ int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 int get_wait(struct side *s, struct side *other, void *dst, size_t len,
 	     uint64_t addr, const void *key)
 {
-	struct weft_iov iov = { dst, len, NULL };
 	struct wait_op w;
 
-	wait_op_init(&w);
 	wait_for(s, other, s->ops->ready(s->ep));
-	check_int(s->ops->get(s->ep, &iov, 1, addr, key, &w.op), -EINPROGRESS);
+	get_start(s, &w, dst, len, addr, key);
 	wait_for(s, other, w.done);
 	check_int(w.done, 1);
 	return w.status;

@@ -75,6 +75,11 @@ static inline size_t fit(const struct side *s, size_t len)
 void send_pattern(struct side *s, struct side *other, struct weft_ep *ep,
 		  uint8_t id, size_t len, unsigned int seed);
 void check_message(struct side *s, uint8_t id, size_t len, unsigned int seed);
+/* Starts a put or a get: it is under way, and a hook may be given to @w. */
+void put_start(struct side *s, struct wait_op *w, const void *src, size_t len,
+	       uint64_t addr, const void *key);
+void get_start(struct side *s, struct wait_op *w, void *dst, size_t len,
+	       uint64_t addr, const void *key);
 /* Puts or gets and waits for the completion; returns its status. */
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	     uint64_t addr, const void *key, const struct weft_notify *notify);

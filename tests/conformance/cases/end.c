@@ -14,15 +14,11 @@ static void revoked_midway(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t *src = malloc(BIG);
-	struct weft_iov iov = { src, BIG, NULL };
 
 	sides_open(&a, &b);
 	pattern_fill(src, BIG, 1);
 	target_open(&t, BIG);
-	wait_op_init(&w);
-	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op),
-		  -EINPROGRESS);
+	put_start(&a, &w, src, BIG, (uintptr_t)t.buf, &t.key);
 	wait_for(&a, &b, peek(t.buf) != POISON);
 	row->ops->mem_release(t.mem);
 	t.mem = NULL;
@@ -49,13 +45,10 @@ static void get_revoked_midway(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t *dst = calloc(1, BIG);
-	struct weft_iov iov = { dst, BIG, NULL };
 
 	sides_open(&a, &b);
 	target_open(&t, BIG);
-	wait_op_init(&w);
-	check_int(a.ops->get(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, &w.op),
-		  -EINPROGRESS);
+	get_start(&a, &w, dst, BIG, (uintptr_t)t.buf, &t.key);
 	wait_for(&a, &b, peek(dst) == POISON);
 	row->ops->mem_release(t.mem);
 	t.mem = NULL;
@@ -82,7 +75,6 @@ static void cancelled(void)
 	struct target t;
 	struct wait_op w[2];
 	uint8_t *src = malloc(BIG), *dst = malloc(BIG);
-	struct weft_iov put = { src, BIG, NULL }, get = { dst, BIG, NULL };
 	struct iovec small = { src, 50000 };
 	size_t i;
 
@@ -90,14 +82,8 @@ static void cancelled(void)
 	memset(src, 1, BIG);
 	/* the get reads what the put does not write: they do not race */
 	target_open(&t, 2 * BIG);
-	for (i = 0; i < 2; i++)
-		wait_op_init(&w[i]);
-	check_int(a.ops->put(a.ep, &put, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w[0].op),
-		  -EINPROGRESS);
-	check_int(a.ops->get(a.ep, &get, 1, (uintptr_t)t.buf + BIG, &t.key,
-			     &w[1].op),
-		  -EINPROGRESS);
+	put_start(&a, &w[0], src, BIG, (uintptr_t)t.buf, &t.key);
+	get_start(&a, &w[1], dst, BIG, (uintptr_t)t.buf + BIG, &t.key);
 	while (a.ops->message(a.ep, 1, &small, 1) == 0)
 		;
 	wait_for(&a, &b, peek(t.buf) != POISON);
@@ -167,16 +153,13 @@ static void cancelled_asks_again(void)
 
 	sides_open(&a, &b);
 	target_open(&t, BIG);
-	wait_op_init(&w);
 	wait_op_init(&f);
 	wait_op_init(&l.put);
 	wait_op_init(&l.flush);
 	wait_op_init(&l.get);
+	put_start(&a, &w, src, BIG, (uintptr_t)t.buf, &t.key);
 	w.hook = ask_late;
 	w.hook_arg = &l;
-	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op),
-		  -EINPROGRESS);
 	check_int(a.ops->flush(a.ep, &f.op), -EINPROGRESS);
 	a.ops->cancel(a.ep);
 	check_int(w.done, 1);
@@ -202,15 +185,11 @@ static void destroyed(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t *src = malloc(BIG);
-	struct weft_iov iov = { src, BIG, NULL };
 
 	memset(src, 1, BIG);
 	sides_open(&a, &b);
 	target_open(&t, BIG);
-	wait_op_init(&w);
-	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op),
-		  -EINPROGRESS);
+	put_start(&a, &w, src, BIG, (uintptr_t)t.buf, &t.key);
 	wait_for(&a, &b, peek(t.buf) != POISON);
 	a.ops->ep_destroy(a.ep);
 	a.ep = NULL;
@@ -252,18 +231,13 @@ static void on_cut_message(struct side *s, uint8_t id, void *data, size_t len)
 static unsigned int put_many(struct side *a, const struct target *t,
 			     uint8_t *src, struct wait_op *w)
 {
-	struct weft_iov iov;
 	unsigned int n;
 
 	for (n = 0; n < CUT_PUTS; n++) {
 		if (!a->ops->ready(a->ep))
 			break;
-		iov = (struct weft_iov){ src + n * CUT_LEN, CUT_LEN, NULL };
-		wait_op_init(&w[n]);
-		check_int(a->ops->put(a->ep, &iov, 1,
-				      (uintptr_t)t->buf + n * CUT_LEN, &t->key,
-				      NULL, &w[n].op),
-			  -EINPROGRESS);
+		put_start(a, &w[n], src + n * CUT_LEN, CUT_LEN,
+			  (uintptr_t)t->buf + n * CUT_LEN, &t->key);
 	}
 	return n;
 }
@@ -339,7 +313,6 @@ static void destroyed_when_settled(void)
 	struct side a, b;
 	struct target t;
 	uint8_t *src = malloc(LEN);
-	struct weft_iov iov = { src, LEN, NULL };
 	uint64_t end;
 	unsigned int round, n, i;
 
@@ -355,10 +328,8 @@ static void destroyed_when_settled(void)
 				   NULL),
 			  0);
 		for (n = 0; n < N && a.ops->ready(a.ep); n++) {
-			wait_op_init(&w[n]);
-			check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf,
-					     &t.key, NULL, &w[n].op),
-				  -EINPROGRESS);
+			put_start(&a, &w[n], src, LEN, (uintptr_t)t.buf,
+				  &t.key);
 		}
 		end = now_ms() + WAIT_MS;
 		while (n < N && !a.ops->ready(a.ep))

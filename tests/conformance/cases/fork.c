@@ -192,7 +192,7 @@ static void keeps_nothing(void)
 {
 	const unsigned int before = count_descriptors();
 	struct side a, b;
-	struct weft_iov iov = { malloc(LEN), LEN, NULL };
+	uint8_t *src = malloc(LEN);
 	struct wait_op w;
 	int status;
 	pid_t pid;
@@ -205,13 +205,10 @@ static void keeps_nothing(void)
 	target_open(&here, LEN);
 	target_open(&there, LEN);
 	pattern_fill(here.buf, LEN, 7);
-	pattern_fill(iov.addr, LEN, 8);
+	pattern_fill(src, LEN, 8);
 	talk(&a, &b, 0);
 	check_int(mprotect(there.map, there.map_len, PROT_NONE), 0);
-	wait_op_init(&w);
-	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)there.buf, there.key,
-			     NULL, &w.op),
-		  -EINPROGRESS);
+	put_start(&a, &w, src, LEN, (uintptr_t)there.buf, there.key);
 	wait_for(&a, &b, b.errors);
 	pid = fork_child();
 	if (!pid) {
@@ -227,7 +224,7 @@ static void keeps_nothing(void)
 	target_close(&here);
 	target_close(&there);
 	sides_close(&a, &b);
-	free(iov.addr);
+	free(src);
 }
 
 /* One that has interfaces of its own is a process like any other. */

@@ -77,7 +77,6 @@ static void killed(void)
 	struct terms to;
 	int up[2], down[2];
 	uint8_t *src = malloc(BIG);
-	struct weft_iov iov = { src, BIG, NULL };
 	pid_t pid;
 
 	if (row->in_process)
@@ -93,8 +92,7 @@ static void killed(void)
 		b.ep = connect_to(&b, &to);
 		for (;;) {
 			wait_for(&b, NULL, b.ops->ready(b.ep));
-			wait_op_init(&w);
-			b.ops->put(b.ep, &iov, 1, to.at, &to.key, NULL, &w.op);
+			put_start(&b, &w, src, BIG, to.at, &to.key);
 			wait_for(&b, NULL, w.done);
 		}
 	}
@@ -104,10 +102,8 @@ static void killed(void)
 	to = exchange(down[1], up[0], &a, &t);
 	a.ep = connect_to(&a, &to);
 	wait_for(&a, NULL, a.ops->ready(a.ep));
-	wait_op_init(&w);
 	memset(src, 1, BIG);
-	check_int(a.ops->put(a.ep, &iov, 1, to.at, &to.key, NULL, &w.op),
-		  -EINPROGRESS);
+	put_start(&a, &w, src, BIG, to.at, &to.key);
 	wait_for(&a, NULL, peek(t.buf) != POISON);
 	kill(pid, SIGKILL);
 	check_killed(&a, &t);
@@ -133,7 +129,6 @@ static void killed_before_message(void)
 	struct terms to;
 	int up[2], down[2];
 	uint8_t *src = malloc(BIG);
-	struct weft_iov iov = { src, BIG, NULL };
 	struct iovec small = { src, 100 };
 	pid_t pid;
 	char c;
@@ -151,10 +146,7 @@ static void killed_before_message(void)
 		to = exchange(up[1], down[0], &b, &t);
 		b.ep = connect_to(&b, &to);
 		wait_for(&b, NULL, b.ops->ready(b.ep));
-		wait_op_init(&w);
-		check_int(
-			b.ops->put(b.ep, &iov, 1, to.at, &to.key, NULL, &w.op),
-			-EINPROGRESS);
+		put_start(&b, &w, src, BIG, to.at, &to.key);
 		b.ops->fence(b.ep);
 		wait_for(&b, NULL, b.ops->ready(b.ep));
 		check_int(b.ops->message(b.ep, 1, &small, 1), 0);
@@ -188,19 +180,14 @@ static void busy_is_not_dead(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t *src;
-	struct weft_iov iov;
 	struct iovec small;
 
 	setenv("WEFT_PEER_TIMEOUT", "1s", 1);
 	sides_open(&a, &b);
 	src = malloc(BIG);
 	pattern_fill(src, BIG, 2);
-	iov = (struct weft_iov){ src, BIG, NULL };
 	target_open(&t, BIG);
-	wait_op_init(&w);
-	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &w.op),
-		  -EINPROGRESS);
+	put_start(&a, &w, src, BIG, (uintptr_t)t.buf, &t.key);
 	small = (struct iovec){ src, fit(&a, 100000) };
 	while (a.ops->ready(a.ep))
 		check_int(a.ops->message(a.ep, 1, &small, 1), 0);

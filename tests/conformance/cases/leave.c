@@ -269,7 +269,6 @@ static void under_way(void)
 	struct target t;
 	struct wait_op put, get, flush;
 	uint8_t *mem = calloc(1, BIG);
-	struct weft_iov iov = { mem, BIG, NULL };
 	struct iovec small;
 	unsigned int round;
 
@@ -281,16 +280,10 @@ static void under_way(void)
 		sides_open(&a, &b);
 		small = (struct iovec){ mem, fit(&a, 50000) };
 		target_open(&t, BIG);
-		wait_op_init(&put);
-		wait_op_init(&get);
 		wait_op_init(&flush);
-		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
-				     NULL, &put.op),
-			  -EINPROGRESS);
+		put_start(&a, &put, mem, BIG, (uintptr_t)t.buf, &t.key);
 		if (round & 1)
-			check_int(a.ops->get(a.ep, &iov, 1, (uintptr_t)t.buf,
-					     &t.key, &get.op),
-				  -EINPROGRESS);
+			get_start(&a, &get, mem, BIG, (uintptr_t)t.buf, &t.key);
 		else
 			get.done = 1;
 		check_int(a.ops->flush(a.ep, &flush.op), -EINPROGRESS);

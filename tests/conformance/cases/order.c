@@ -151,7 +151,6 @@ static void flushed(void)
 	struct target t;
 	struct wait_op w[3], f;
 	uint8_t *src = malloc(2000000);
-	struct weft_iov iov = { src, 2000000, NULL };
 	unsigned int i, round;
 
 	sides_open(&a, &b);
@@ -161,12 +160,9 @@ static void flushed(void)
 		pattern_fill(src, 2000000, round);
 		target_poison(&t);
 		for (i = 0; i < 3; i++) {
-			wait_op_init(&w[i]);
 			wait_for(&a, &b, a.ops->ready(a.ep));
-			check_int(a.ops->put(a.ep, &iov, 1,
-					     (uintptr_t)t.buf + i * 2000000,
-					     &t.key, NULL, &w[i].op),
-				  -EINPROGRESS);
+			put_start(&a, &w[i], src, 2000000,
+				  (uintptr_t)t.buf + i * 2000000, &t.key);
 		}
 		wait_op_init(&f);
 		if (a.ops->flush(a.ep, &f.op) == -EINPROGRESS) {
@@ -219,7 +215,6 @@ static void second_placed(struct wait_op *w)
 static void flushed_again(void)
 {
 	uint8_t *src = malloc(2000000);
-	struct weft_iov iov = { src, 1000000, NULL };
 	struct side a, b;
 	struct target t;
 	struct chain c = { &a, &t, { src + 1000000, 1000000, NULL } };
@@ -229,13 +224,10 @@ static void flushed_again(void)
 	target_open(&t, 1000000);
 	pattern_fill(src, 1000000, 76);
 	pattern_fill(src + 1000000, 1000000, 77);
-	wait_op_init(&first);
 	wait_op_init(&c.flush);
 	c.flush.hook = go_on;
 	c.flush.hook_arg = &c;
-	check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key, NULL,
-			     &first.op),
-		  -EINPROGRESS);
+	put_start(&a, &first, src, 1000000, (uintptr_t)t.buf, &t.key);
 	check_int(a.ops->flush(a.ep, &c.flush.op), -EINPROGRESS);
 	wait_for(&a, &b, first.done && c.flush.done);
 	check_int(c.flushed, -EINPROGRESS);

@@ -64,16 +64,11 @@ struct block {
 
 static void block_put(struct side *a, struct block *k, unsigned int seed)
 {
-	struct weft_iov iov;
 
 	target_open(&k->t, LEN);
 	k->src = malloc(LEN);
 	pattern_fill(k->src, LEN, seed);
-	iov = (struct weft_iov){ k->src, LEN, NULL };
-	wait_op_init(&k->w);
-	check_int(a->ops->put(a->ep, &iov, 1, (uintptr_t)k->t.buf, &k->t.key,
-			      NULL, &k->w.op),
-		  -EINPROGRESS);
+	put_start(a, &k->w, k->src, LEN, (uintptr_t)k->t.buf, &k->t.key);
 }
 
 static void block_end(struct side *a, struct side *b, struct block *k,

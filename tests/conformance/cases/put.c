@@ -314,7 +314,6 @@ static void many(void)
 	struct target ta, tb;
 	static struct wait_op w[2][600];
 	uint8_t *src = malloc((size_t)N * LEN);
-	struct weft_iov iov;
 	unsigned int i;
 
 	sides_open(&a, &b);
@@ -322,19 +321,12 @@ static void many(void)
 	target_open(&tb, (size_t)N * LEN);
 	pattern_fill(src, (size_t)N * LEN, 11);
 	for (i = 0; i < N; i++) {
-		iov = (struct weft_iov){ src + (size_t)i * LEN, LEN, NULL };
-		wait_op_init(&w[0][i]);
-		wait_op_init(&w[1][i]);
 		wait_for(&a, &b, a.ops->ready(a.ep));
-		check_int(a.ops->put(a.ep, &iov, 1,
-				     (uintptr_t)tb.buf + (size_t)i * LEN,
-				     &tb.key, NULL, &w[0][i].op),
-			  -EINPROGRESS);
+		put_start(&a, &w[0][i], src + (size_t)i * LEN, LEN,
+			  (uintptr_t)tb.buf + (size_t)i * LEN, &tb.key);
 		wait_for(&a, &b, b.ops->ready(b.ep));
-		check_int(b.ops->put(b.ep, &iov, 1,
-				     (uintptr_t)ta.buf + (size_t)i * LEN,
-				     &ta.key, NULL, &w[1][i].op),
-			  -EINPROGRESS);
+		put_start(&b, &w[1][i], src + (size_t)i * LEN, LEN,
+			  (uintptr_t)ta.buf + (size_t)i * LEN, &ta.key);
 	}
 	for (i = 0; i < N; i++) {
 		wait_for(&a, &b, w[0][i].done && w[1][i].done);

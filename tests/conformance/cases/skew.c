@@ -146,7 +146,6 @@ static void last_words_to_a_talker(void)
 static void last_words_amid_a_put(void)
 {
 	struct skew s;
-	struct weft_iov iov;
 	struct wait_op w;
 	unsigned int mask, big = 64u << 20;
 	uint8_t *src = calloc(1, big);
@@ -156,12 +155,7 @@ static void last_words_amid_a_put(void)
 		skew_open(&s);
 		slow(&s, mask);
 		target_open(&t, big);
-		iov = (struct weft_iov){ src, big, NULL };
-		wait_op_init(&w);
-		check_int(s.stays.ops->put(s.stays.ep, &iov, 1,
-					   (uintptr_t)t.buf, &t.key, NULL,
-					   &w.op),
-			  -EINPROGRESS);
+		put_start(&s.stays, &w, src, big, (uintptr_t)t.buf, &t.key);
 		wait_for(&s.stays, &s.leaves, peek(t.buf) != POISON);
 		leave(&s, 3);
 		hear(&s, 3, -ECONNRESET);
@@ -177,17 +171,12 @@ static void last_words_amid_a_put(void)
 static void one_is_cut(void)
 {
 	struct skew s;
-	struct weft_iov iov;
 	struct wait_op w;
 
 	setenv("WEFT_PEER_TIMEOUT", "1s", 1);
 	skew_open(&s);
 	slow(&s, 1u << 1);
-	iov = (struct weft_iov){ s.src, LEN, NULL };
-	wait_op_init(&w);
-	check_int(s.stays.ops->put(s.stays.ep, &iov, 1, (uintptr_t)s.t.buf,
-				   &s.t.key, NULL, &w.op),
-		  -EINPROGRESS);
+	put_start(&s.stays, &w, s.src, LEN, (uintptr_t)s.t.buf, &s.t.key);
 	atomic_store(&s.relay.cut, 1);
 	wait_for(&s.stays, &s.leaves, w.done);
 	check_int(w.status, -ECONNRESET);

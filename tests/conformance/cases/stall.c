@@ -135,18 +135,16 @@ static bool flow_step(struct flow *f)
 {
 	unsigned int i = f->sent, k = i % BLOCKS;
 	struct side *s = f->from;
-	struct weft_iov iov = { f->src + k * BLOCK, BLOCK, NULL };
+	uint8_t *src = f->src + k * BLOCK;
 	struct iovec number = { &i, sizeof(i) };
 
 	if (!f->w[k].done || f->got + BLOCKS <= i || !s->ops->ready(s->ep))
 		return false;
 	check_int(f->w[k].status, 0);
-	wait_op_init(&f->w[k]);
-	pattern_fill(iov.addr, BLOCK, i);
+	pattern_fill(src, BLOCK, i);
 	target_poison(&f->t[k]);
-	check_int(s->ops->put(s->ep, &iov, 1, (uintptr_t)f->t[k].buf,
-			      &f->t[k].key, NULL, &f->w[k].op),
-		  -EINPROGRESS);
+	put_start(s, &f->w[k], src, BLOCK, (uintptr_t)f->t[k].buf,
+		  &f->t[k].key);
 	s->ops->fence(s->ep);
 	wait_for(f->from, f->to, s->ops->ready(s->ep));
 	check_int(s->ops->message(s->ep, 1, &number, 1), 0);
@@ -363,7 +361,6 @@ static void many_cancelled(void)
 	struct wait_op w[PUTS];
 	struct target t, t2;
 	struct other o = { 0 };
-	struct weft_iov iov;
 	struct side a, b;
 
 	only_tcp();
@@ -384,13 +381,10 @@ static void many_cancelled(void)
 	o.ep = side_connect(&a, &b, NULL);
 	wait_for(&a, &b, a.ops->ready(o.ep));
 	for (i = 0; i < PUTS; i++) {
-		wait_op_init(&w[i]);
+		put_start(&a, &w[i], src + i * len, len,
+			  (uintptr_t)t.buf + i * len, &t.key);
 		w[i].hook = put_elsewhere;
 		w[i].hook_arg = &o;
-		iov = (struct weft_iov){ src + i * len, len, NULL };
-		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf + i * len,
-				     &t.key, NULL, &w[i].op),
-			  -EINPROGRESS);
 	}
 	/* not in the end of one that was sent */
 	o.asked = true;

@@ -123,7 +123,6 @@ static void none_for_gets(void)
 	struct target t;
 	struct wait_op w[N];
 	uint8_t *dst = malloc(N * LEN);
-	struct weft_iov iov;
 	unsigned int round, i;
 
 	meet(&a, &b);
@@ -135,12 +134,8 @@ static void none_for_gets(void)
 		memset(dst, POISON, N * LEN);
 		for (i = 0; i < N; i++) {
 			wait_for(&a, &b, from->ops->ready(from->ep));
-			wait_op_init(&w[i]);
-			iov = (struct weft_iov){ dst + i * LEN, LEN, NULL };
-			check_int(from->ops->get(from->ep, &iov, 1,
-						 (uintptr_t)t.buf + i * LEN,
-						 &t.key, &w[i].op),
-				  -EINPROGRESS);
+			get_start(from, &w[i], dst + i * LEN, LEN,
+				  (uintptr_t)t.buf + i * LEN, &t.key);
 		}
 		for (i = 0; i < N; i++) {
 			wait_for(&a, &b, w[i].done);
@@ -222,7 +217,7 @@ static void none_for_order(void)
 	struct target t;
 	struct wait_op w[N];
 	uint8_t *src = malloc(N * LEN);
-	struct weft_iov iov;
+	size_t len;
 	unsigned int i;
 
 	meet(&a, &b);
@@ -230,18 +225,15 @@ static void none_for_order(void)
 	pattern_fill(src, N * LEN, 5);
 	atomic_store(&sockets_left, 0);
 	for (i = 0; i < N; i++) {
-		iov = (struct weft_iov){ src + i * LEN, i % 3 ? LEN : 1000,
-					 NULL };
-		wait_op_init(&w[i]);
+		len = i % 3 ? LEN : 1000;
 		wait_for(&a, &b, a.ops->ready(a.ep));
-		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf + i * LEN,
-				     &t.key, NULL, &w[i].op),
-			  -EINPROGRESS);
+		put_start(&a, &w[i], src + i * LEN, len,
+			  (uintptr_t)t.buf + i * LEN, &t.key);
 		a.ops->fence(a.ep);
 		send_pattern(&a, &b, a.ep, 1, 100, i);
 		wait_for(&a, &b, b.first);
 		check_message(&b, 1, 100, i);
-		check(!memcmp(t.buf + i * LEN, iov.addr, iov.len),
+		check(!memcmp(t.buf + i * LEN, src + i * LEN, len),
 		      "message %u came before its put", i);
 	}
 	wait_for(&a, &b, !a.ops->flush(a.ep, NULL));
@@ -310,7 +302,6 @@ static void none_later(void)
 	struct target t;
 	struct wait_op w;
 	uint8_t src[LEN];
-	struct weft_iov iov = { src, LEN, NULL };
 	unsigned int i;
 
 	meet(&a, &b);
@@ -318,10 +309,7 @@ static void none_later(void)
 		from = i ? &a : &b;
 		pattern_fill(src, LEN, i);
 		target_open(&t, LEN);
-		wait_op_init(&w);
-		check_int(from->ops->put(from->ep, &iov, 1, (uintptr_t)t.buf,
-					 &t.key, NULL, &w.op),
-			  -EINPROGRESS);
+		put_start(from, &w, src, LEN, (uintptr_t)t.buf, &t.key);
 		wait_for(&a, &b, atomic_load(&nmade) == 2 * (i + 1));
 		check_int(w.done, 0);
 		shutdown(made[2 * i], SHUT_RDWR);

@@ -284,7 +284,6 @@ static void met_asleep(void)
 	const uint64_t end = now_ms() + WAIT_MS;
 	enum { LEN = 300000 };
 	uint8_t *src = malloc(LEN);
-	struct weft_iov iov = { src, LEN, NULL };
 	struct wait_op w = WAIT_OP;
 	struct side a, b;
 	struct target t;
@@ -304,9 +303,7 @@ static void met_asleep(void)
 	}
 	target_open(&t, LEN);
 	pattern_fill(src, LEN, 9);
-	check_int(
-		a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, t.key, NULL, &w.op),
-		-EINPROGRESS);
+	put_start(&a, &w, src, LEN, (uintptr_t)t.buf, t.key);
 	while (!w.done) {
 		check(now_ms() < end, "its target sleeps");
 		side_progress(&a);
