@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "host/pci.h"
+#include "tests/lib/folder.h"
 #include "tests/lib/verbs/fake_verbs_int.h"
 #include "util/util.h"
 
@@ -20,7 +21,6 @@ struct fake_context *fake_contexts[FAKE_CONTEXTS];
 
 static _Atomic unsigned int calls, fail_at;
 static const char *failed;
-static char sysfs[] = "/tmp/weft-sysfs-XXXXXX";
 
 static const char *_Atomic fail_name;
 
@@ -79,25 +79,17 @@ void fake_verbs_live(struct fake_verbs_live *l)
 
 static void make_sysfs(void)
 {
-	char command[1024];
-
-	if (!mkdtemp(sysfs))
-		abort();
-	snprintf(
-		command, sizeof(command),
-		"cd %s && for i in 0 1; do "
-		"p=class/infiniband/fake$i/ports/1; "
-		"mkdir -p $p/gids $p/gid_attrs/types $p/gid_attrs/ndevs && "
-		"echo '4: ACTIVE' >$p/state && echo Ethernet >$p/link_layer && "
-		"echo '100 Gb/sec (4X EDR)' >$p/rate && "
-		"echo lo >$p/gid_attrs/ndevs/0 && "
-		"echo 'RoCE v2' >$p/gid_attrs/types/0 && "
-		"echo 0000:0000:0000:0000:0000:ffff:7f00:000$((i + 1)) "
-		">$p/gids/0 || exit 1; done",
-		sysfs);
-	if (system(command))
-		abort();
-	weft_sysfs_root = sysfs;
+	folder_begin();
+	shell("for i in 0 1; do "
+	      "p=class/infiniband/fake$i/ports/1; "
+	      "mkdir -p $p/gids $p/gid_attrs/types $p/gid_attrs/ndevs && "
+	      "echo '4: ACTIVE' >$p/state && echo Ethernet >$p/link_layer && "
+	      "echo '100 Gb/sec (4X EDR)' >$p/rate && "
+	      "echo lo >$p/gid_attrs/ndevs/0 && "
+	      "echo 'RoCE v2' >$p/gid_attrs/types/0 && "
+	      "echo 0000:0000:0000:0000:0000:ffff:7f00:000$((i + 1)) "
+	      ">$p/gids/0 || exit 1; done");
+	weft_sysfs_root = folder;
 }
 
 static void map_shared(int fd)
@@ -147,28 +139,18 @@ void fake_verbs_attach(const char *path)
 
 void fake_verbs_end(void)
 {
-	char command[128];
-
 	weft_verbs_set(NULL);
 	weft_sysfs_root = "/sys";
 	munmap(fake_shm, sizeof(*fake_shm));
-	snprintf(command, sizeof(command), "rm -r %s", sysfs);
-	if (system(command))
-		abort();
-	memcpy(sysfs + sizeof(sysfs) - 7, "XXXXXX", 6);
+	folder_end();
 }
 
 void fake_verbs_gid(unsigned int device, bool roce, const char *gid)
 {
-	char command[512];
-
 	fake_shm->infiniband[device] = !roce;
-	snprintf(command, sizeof(command),
-		 "cd %s/class/infiniband/fake%u/ports/1 && "
-		 "echo %s >link_layer && echo %s >gids/0",
-		 sysfs, device, roce ? "Ethernet" : "InfiniBand", gid);
-	if (system(command))
-		abort();
+	shell("cd class/infiniband/fake%u/ports/1 && "
+	      "echo %s >link_layer && echo %s >gids/0",
+	      device, roce ? "Ethernet" : "InfiniBand", gid);
 }
 
 void fake_verbs_grh(unsigned int device)
@@ -179,29 +161,19 @@ void fake_verbs_grh(unsigned int device)
 void fake_verbs_add_gid(unsigned int device, unsigned int index,
 			const char *gid)
 {
-	char command[512];
-
-	snprintf(command, sizeof(command),
-		 "cd %s/class/infiniband/fake%u/ports/1 && "
-		 "for i in $(seq %u); do test -e gids/$i || "
-		 "echo 0000:0000:0000:0000:0000:0000:0000:0000 >gids/$i; done; "
-		 "echo %s >gids/%u && echo 'RoCE v2' >gid_attrs/types/%u",
-		 sysfs, device, index, gid, index, index);
-	if (system(command))
-		abort();
+	shell("cd class/infiniband/fake%u/ports/1 && "
+	      "for i in $(seq %u); do test -e gids/$i || "
+	      "echo 0000:0000:0000:0000:0000:0000:0000:0000 >gids/$i; done; "
+	      "echo %s >gids/%u && echo 'RoCE v2' >gid_attrs/types/%u",
+	      device, index, gid, index, index);
 }
 
 void fake_verbs_pkey(unsigned int device, unsigned int index, unsigned int key)
 {
-	char command[512];
-
-	snprintf(command, sizeof(command),
-		 "cd %s/class/infiniband/fake%u/ports/1 && mkdir -p pkeys && "
-		 "for i in $(seq 0 %u); do test -e pkeys/$i || "
-		 "echo 0x0000 >pkeys/$i; done; echo 0x%04x >pkeys/%u",
-		 sysfs, device, index, key, index);
-	if (system(command))
-		abort();
+	shell("cd class/infiniband/fake%u/ports/1 && mkdir -p pkeys && "
+	      "for i in $(seq 0 %u); do test -e pkeys/$i || "
+	      "echo 0x0000 >pkeys/$i; done; echo 0x%04x >pkeys/%u",
+	      device, index, key, index);
 }
 
 unsigned int fake_verbs_immediates(void)

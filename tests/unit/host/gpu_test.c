@@ -5,70 +5,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "host/gpu.h"
 #include "host/pci.h"
 #include "tests/lib/cuda/fake_cuda.h"
-
-static char root[] = "/tmp/weft-gpu-XXXXXX";
-static const char *const folders[] = { "", "/bus", "/bus/pci",
-				       "/bus/pci/devices" };
-
-static void put_file(const char *busid, const char *file, const char *text)
-{
-	char path[256];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/%s", root, busid,
-		 file);
-	f = fopen(path, "w");
-	cr_assert(f != NULL);
-	fprintf(f, "%s\n", text);
-	fclose(f);
-}
+#include "tests/lib/folder.h"
 
 static void add(const char *busid, const char *vendor, const char *class)
 {
-	char path[256];
-
-	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s", root, busid);
-	cr_assert(eq(int, mkdir(path, 0700), 0));
-	put_file(busid, "vendor", vendor);
-	put_file(busid, "class", class);
+	shell("cd bus/pci/devices && mkdir %s && cd %s && "
+	      "echo %s >vendor && echo %s >class",
+	      busid, busid, vendor, class);
 }
 
 /* Two GPUs, an NVIDIA switch, and another vendor's display. */
 static void make_tree(void)
 {
 	char path[256];
-	size_t i;
 
-	cr_assert(mkdtemp(root) != NULL);
-	for (i = 1; i < sizeof(folders) / sizeof(*folders); i++) {
-		snprintf(path, sizeof(path), "%s%s", root, folders[i]);
-		cr_assert(eq(int, mkdir(path, 0700), 0));
-	}
+	folder_begin();
+	shell("mkdir -p bus/pci/devices");
 	add("0000:e2:00.0", "0x10de", "0x030200");
 	add("0000:e1:00.0", "0x10de", "0x030000");
 	add("0000:40:00.0", "0x10de", "0x068000");
 	add("0000:02:00.0", "0x1002", "0x030000");
-	weft_sysfs_root = root;
+	weft_sysfs_root = folder;
 	snprintf(path, sizeof(path), "%s/tests/lib/.libs/libfake_cuda.so",
 		 getenv("WEFT_BUILD"));
 	setenv("WEFT_LIBNVML", path, 1);
 }
 
-static void remove_tree(void)
-{
-	char command[64];
-
-	snprintf(command, sizeof(command), "rm -r %s", root);
-	cr_expect(eq(int, system(command), 0));
-}
-
-TestSuite(gpu, .init = make_tree, .fini = remove_tree);
+TestSuite(gpu, .init = make_tree, .fini = folder_end);
 
 Test(gpu, without_driver_gpus_come_from_sysfs)
 {

@@ -9,6 +9,7 @@
 #include "host/pci.h"
 #include "settings/table.h"
 #include "tests/lib/caught.h"
+#include "tests/lib/folder.h"
 #include "util/util.h"
 
 static const struct {
@@ -85,24 +86,14 @@ Test(netdevs, form_follows_the_origin)
 		     WEFT_NETDEV_NCCL));
 }
 
-static char root[] = "/tmp/weft-sysfs-XXXXXX";
-
-static void shell(const char *command)
-{
-	char full[1024];
-
-	snprintf(full, sizeof(full), "cd %s && %s", root, command);
-	cr_assert(zero(int, system(full)), "%s", full);
-}
-
 /*
  * mlx5_0 and mlx5_1 with IPoIB, mlx5_2 two ports of a RoCE bond (the PCI device
  * has its members), rxe0 a software device.
  */
 static void begin(void)
 {
-	cr_assert(ne(ptr, mkdtemp(root), NULL));
-	weft_sysfs_root = root;
+	folder_begin();
+	weft_sysfs_root = folder;
 	shell("mkdir class && cd class && mkdir infiniband && cd infiniband && "
 	      "mkdir -p mlx5_0/device/net/ib0 mlx5_1/device/net/ib1 "
 	      "mlx5_2/device/net/ens1f0 mlx5_2/device/net/ens1f1 rxe0 && "
@@ -113,12 +104,8 @@ static void begin(void)
 	      "echo eth0 >rxe0/parent");
 }
 
-static void end(void)
-{
-	shell("rm -r $PWD");
-}
-
-Test(netdevs, verbs_device_stands_for_its_interface, .init = begin, .fini = end)
+Test(netdevs, verbs_device_stands_for_its_interface, .init = begin,
+     .fini = folder_end)
 {
 	cr_expect(weft_netdev_match("mlx5_0:1", WEFT_NETDEV_LIST, "ib0"));
 	cr_expect(weft_netdev_match("mlx5_0", WEFT_NETDEV_LIST, "ib0"));
@@ -154,15 +141,13 @@ static void check_with(const char *name, const char *value)
 }
 
 /* An interface for addresses, and devices that do not have it. */
-Test(netdevs, ifname_outside_listed_hcas_warns, .init = begin, .fini = end)
+Test(netdevs, ifname_outside_listed_hcas_warns, .init = begin,
+     .fini = folder_end)
 {
-	char path[64];
-
 	catch_log();
 	clearenv();
 	setenv("PATH", "/bin:/usr/bin", 1);
-	snprintf(path, sizeof(path), "%s/cmdline", root);
-	weft_cmdline = path;
+	weft_cmdline = in("cmdline");
 	/* agreed, not told, or nothing to do with verbs devices */
 	check_with("UCXPY_IFNAME", "ib0");
 	check_with("UCX_NET_DEVICES", "mlx5_0:1");
@@ -197,7 +182,8 @@ Test(netdevs, ifname_outside_listed_hcas_warns, .init = begin, .fini = end)
 }
 
 /* A range of devices names them, too. */
-Test(netdevs, ifname_outside_listed_range_warns, .init = begin, .fini = end)
+Test(netdevs, ifname_outside_listed_range_warns, .init = begin,
+     .fini = folder_end)
 {
 	catch_log();
 	clearenv();
@@ -210,15 +196,12 @@ Test(netdevs, ifname_outside_listed_range_warns, .init = begin, .fini = end)
 
 /* As in Dask's recipe: --interface, and the device in Dask's own variable. */
 Test(netdevs, dask_interface_outside_listed_hcas_warns, .init = begin,
-     .fini = end)
+     .fini = folder_end)
 {
-	char path[64];
-
 	catch_log();
 	clearenv();
 	setenv("PATH", "/bin:/usr/bin", 1);
-	snprintf(path, sizeof(path), "%s/cmdline", root);
-	weft_cmdline = path;
+	weft_cmdline = in("cmdline");
 	shell("printf 'dask\\0--interface=eth0\\0--port\\0001' >cmdline");
 	check_with("DASK_UCX__NET_DEVICES", "mlx5_2:1");
 	cr_expect(eq(int, caught.count, 1));

@@ -20,21 +20,11 @@
 #include "host/pci.h"
 #include "host/samehost.h"
 #include "settings/settings.h"
+#include "tests/lib/folder.h"
 #include "tests/lib/proc.h"
 #include "tests/lib/quiet.h"
 
-static char root[] = "/tmp/weft-samehost-XXXXXX";
 static struct weft_samehost host;
-
-static const char *in(const char *name)
-{
-	static char path[4][160];
-	static unsigned int which;
-	char *p = path[which++ % 4];
-
-	snprintf(p, sizeof(path[0]), "%s/%s", root, name);
-	return p;
-}
 
 /* What is only opened needs not be a GPU. */
 static void gpu(const char *name, const char *device)
@@ -47,41 +37,21 @@ static void gpu(const char *name, const char *device)
 		cr_assert(zero(int, symlink(device, in(path))));
 }
 
-static void write_file(const char *name, const char *text)
-{
-	FILE *f = fopen(in(name), "w");
-
-	cr_assert(f != NULL);
-	cr_assert(ge(int, fputs(text, f), 0));
-	fclose(f);
-}
-
 static void on_pci(const char *name)
 {
-	char path[96];
-
-	snprintf(path, sizeof(path), "sys/bus/pci/devices/%s", name);
-	cr_assert(zero(int, mkdir(in(path), 0755)));
-	snprintf(path, sizeof(path), "sys/bus/pci/devices/%s/vendor", name);
-	write_file(path, "0x10de\n");
-	snprintf(path, sizeof(path), "sys/bus/pci/devices/%s/class", name);
-	write_file(path, "0x030200\n");
+	shell("cd sys/bus/pci/devices && mkdir %s && cd %s && "
+	      "echo 0x10de >vendor && echo 0x030200 >class",
+	      name, name);
 }
 
 static void begin(void)
 {
-	static const char *const folders[] = {
-		"dev",	   "run",	  "sys",
-		"sys/bus", "sys/bus/pci", "sys/bus/pci/devices"
-	};
 	static char dev[160], sys[160], driver[160];
-	size_t i;
 
 	log_quiet();
 	clearenv();
-	cr_assert(mkdtemp(root) != NULL);
-	for (i = 0; i < sizeof(folders) / sizeof(*folders); i++)
-		cr_assert(zero(int, mkdir(in(folders[i]), 0755)));
+	folder_begin();
+	shell("umask 022; mkdir -p dev run sys/bus/pci/devices");
 	on_pci("0000:1a:00.0");
 	on_pci("0000:1b:00.0");
 	gpu("nvidia0", "/dev/null");
@@ -97,15 +67,7 @@ static void begin(void)
 	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
 }
 
-static void end(void)
-{
-	char command[64];
-
-	snprintf(command, sizeof(command), "rm -rf %s", root);
-	cr_expect(zero(int, system(command)));
-}
-
-TestSuite(samehost, .init = begin, .fini = end, .timeout = 30);
+TestSuite(samehost, .init = begin, .fini = folder_end, .timeout = 30);
 
 static const char *find(int nccl)
 {
@@ -227,7 +189,7 @@ Test(samehost, other_device_nodes_do_not_count)
 	gpu("nvidiactl", "/dev/full");
 	gpu("nvidia-uvm", "/dev/full");
 	gpu("nvidia2", "/nonexistent");
-	gpu("nvidia3", root);
+	gpu("nvidia3", folder);
 	write_file("dev/nvidia4", "");
 	cr_expect(not(another()));
 	cr_expect(eq(uint, host.gpus, 2));
@@ -304,10 +266,7 @@ static void hide(const char *hidden_gpu)
 
 static void unhide(void)
 {
-	char command[96];
-
-	snprintf(command, sizeof(command), "rm -rf %s", getenv("WEFT_RUN_DIR"));
-	cr_expect(zero(int, system(command)));
+	shell("rm -rf %s", getenv("WEFT_RUN_DIR"));
 }
 
 Test(samehost, hidden_gpus_have_an_id_in_common)
@@ -478,7 +437,7 @@ Test(samehost, mps_daemon_is_refused)
 	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", in("control"));
 	cr_assert(zero(int, bind(fd, (struct sockaddr *)&sa, sizeof(sa))));
 	cr_assert(zero(int, listen(fd, 1)));
-	setenv("CUDA_MPS_PIPE_DIRECTORY", root, 1);
+	setenv("CUDA_MPS_PIPE_DIRECTORY", folder, 1);
 	declined("MPS");
 	close(fd);
 	introduced();
@@ -502,11 +461,11 @@ Test(samehost, folder_open_to_others_is_refused)
 /* The others of this user do the same, also those that start later. */
 static void evaded(void)
 {
-	char folder[192];
+	char next[192];
 
 	introduced();
-	snprintf(folder, sizeof(folder), "%s.1", own(""));
-	cr_expect(eq(str, host.folder, folder));
+	snprintf(next, sizeof(next), "%s.1", own(""));
+	cr_expect(eq(str, host.folder, next));
 	unlink(own(""));
 	rmdir(own(""));
 	cr_expect(not(another()));
@@ -543,7 +502,7 @@ Test(samehost, names_that_are_all_taken_are_refused)
 /* Where Kubernetes has a folder for the claim of the GPUs. */
 Test(samehost, folder_of_the_platform_is_taken)
 {
-	char folder[192];
+	char claimed[192];
 
 	mkdir(in("claim"), 0755);
 	setenv("NVIDIA_DRA_LOCAL_IPC_DIR", in("claim"), 1);
@@ -551,10 +510,11 @@ Test(samehost, folder_of_the_platform_is_taken)
 	cr_expect(eq(str, host.folder, (char *)own("")), "the user's first");
 	unsetenv("WEFT_RUN_DIR");
 	introduced();
-	snprintf(folder, sizeof(folder), "%s/weft-%u", in("claim"), geteuid());
-	cr_expect(eq(str, host.folder, folder));
+	snprintf(claimed, sizeof(claimed), "%s/weft-%u", in("claim"),
+		 geteuid());
+	cr_expect(eq(str, host.folder, claimed));
 	setenv("NVIDIA_DRA_LOCAL_IPC_DIR", "claim", 1);
-	cr_assert(zero(int, chdir(root)));
+	cr_assert(zero(int, chdir(folder)));
 	declined("NVIDIA_DRA_LOCAL_IPC_DIR ('claim') is not an absolute path");
 }
 
@@ -582,7 +542,7 @@ Test(samehost, path_too_long_for_sockets_is_refused)
 
 Test(samehost, relative_path_is_refused)
 {
-	cr_assert(zero(int, chdir(root)));
+	cr_assert(zero(int, chdir(folder)));
 	setenv("WEFT_RUN_DIR", "run", 1);
 	declined("not an absolute path");
 }

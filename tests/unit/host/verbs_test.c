@@ -3,7 +3,6 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,39 +10,19 @@
 
 #include "host/verbs.h"
 #include "settings/settings.h"
+#include "tests/lib/folder.h"
 #include "tests/lib/quiet.h"
 #include "util/util.h"
 
-static char root[] = "/tmp/weft-sysfs-XXXXXX";
-
-static void shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-static void shell(const char *fmt, ...)
-{
-	char command[2048];
-	int at = snprintf(command, sizeof(command), "cd %s && ", root);
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(command + at, sizeof(command) - (size_t)at, fmt, ap);
-	va_end(ap);
-	cr_assert(zero(int, system(command)), "%s", command);
-}
-
 static void begin(void)
 {
-	cr_assert(ne(ptr, mkdtemp(root), NULL));
-	weft_sysfs_root = root;
+	folder_begin();
+	weft_sysfs_root = folder;
 	log_quiet();
 	clearenv();
 	setenv("PATH", "/bin:/usr/bin", 1);
 	weft_settings_reset();
 	shell("mkdir -p bus/pci/devices class/infiniband devices");
-}
-
-static void end(void)
-{
-	shell("rm -r %s", root);
 }
 
 /*
@@ -147,7 +126,7 @@ static void expect_auto(const char *visible, const char *names)
 		  visible ? visible : "unset", got, names);
 }
 
-Test(verbs, no_device_is_no_error, .init = begin, .fini = end)
+Test(verbs, no_device_is_no_error, .init = begin, .fini = folder_end)
 {
 	struct weft_verbs_port *list, port;
 
@@ -161,7 +140,7 @@ Test(verbs, no_device_is_no_error, .init = begin, .fini = end)
 	free(list);
 }
 
-Test(verbs, port_attributes_are_read, .init = begin, .fini = end)
+Test(verbs, port_attributes_are_read, .init = begin, .fini = folder_end)
 {
 	struct weft_verbs_port p;
 
@@ -206,7 +185,7 @@ static void expect_gid(int family, int want)
 
 /* iWARP and EFA are verbs devices, too, but none that we could use. */
 Test(verbs, adapters_without_ib_queue_pairs_are_skipped, .init = begin,
-     .fini = end)
+     .fini = folder_end)
 {
 	struct weft_verbs_port *list;
 
@@ -222,7 +201,7 @@ Test(verbs, adapters_without_ib_queue_pairs_are_skipped, .init = begin,
 	free(list);
 }
 
-Test(verbs, gid_choice, .init = begin, .fini = end)
+Test(verbs, gid_choice, .init = begin, .fini = folder_end)
 {
 	pci("pci0000:00", "0000:00:02.0", 0);
 	hca("mlx5_0", "0000:00:02.0", 1, "Ethernet", "4: ACTIVE");
@@ -273,7 +252,7 @@ static void expect_pkey(const char *asked, int want)
 			  asked ? asked : "unset");
 }
 
-Test(verbs, partition_of_a_key, .init = begin, .fini = end)
+Test(verbs, partition_of_a_key, .init = begin, .fini = folder_end)
 {
 	pci("pci0000:00", "0000:00:02.0", 0);
 	ib("mlx5_0", "0000:00:02.0");
@@ -309,7 +288,7 @@ static void expect_class(const char *asked, unsigned int gid_index,
 		  asked);
 }
 
-Test(verbs, traffic_class_as_ucx_chooses, .init = begin, .fini = end)
+Test(verbs, traffic_class_as_ucx_chooses, .init = begin, .fini = folder_end)
 {
 	pci("pci0000:00", "0000:00:02.0", 0);
 	hca("mlx5_0", "0000:00:02.0", 1, "Ethernet", "4: ACTIVE");
@@ -331,7 +310,7 @@ Test(verbs, traffic_class_as_ucx_chooses, .init = begin, .fini = end)
 }
 
 /* Eight P100 or V100; a switch each for two of them and an HCA. */
-Test(verbs, dgx_1, .init = begin, .fini = end)
+Test(verbs, dgx_1, .init = begin, .fini = folder_end)
 {
 	static const struct {
 		const char *bridge, *gpu[2], *hca;
@@ -390,7 +369,7 @@ Test(verbs, dgx_1, .init = begin, .fini = end)
 }
 
 /* DGX H100: an HCA per GPU, each pair behind a host bridge of its own. */
-Test(verbs, dgx_h100, .init = begin, .fini = end)
+Test(verbs, dgx_h100, .init = begin, .fini = folder_end)
 {
 	static const unsigned int bus[] = { 0x18, 0x2a, 0x3a, 0x5d,
 					    0x9a, 0xab, 0xba, 0xdb };
@@ -425,7 +404,7 @@ Test(verbs, dgx_h100, .init = begin, .fini = end)
 }
 
 /* Summit: three GPUs per socket on NVLink, one HCA with a function in each. */
-Test(verbs, summit, .init = begin, .fini = end)
+Test(verbs, summit, .init = begin, .fini = folder_end)
 {
 	gpu("pci0004:00/0004:00:00.0/0004:01:00.0/0004:02:02.0", "0004:04:00.0",
 	    0);
@@ -451,7 +430,7 @@ Test(verbs, summit, .init = begin, .fini = end)
 }
 
 /* A VM: everything on one bridge, nothing known of NUMA; or /sys masked. */
-Test(verbs, virtual_machine, .init = begin, .fini = end)
+Test(verbs, virtual_machine, .init = begin, .fini = folder_end)
 {
 	gpu("pci0000:00", "0000:00:04.0", -1);
 	pci("pci0000:00", "0000:00:05.0", -1);

@@ -13,6 +13,7 @@
 #include "nccl_net/abi/net.h"
 #include "nccl_net/api/env.h"
 #include "settings/settings.h"
+#include "tests/lib/folder.h"
 
 static const char *ask(const char *name)
 {
@@ -71,34 +72,19 @@ Test(env, ucx_devices_become_nccl_interfaces)
 	cr_expect(eq(str, (char *)s.origin, "UCX_NET_DEVICES"));
 }
 
-static char root[] = "/tmp/weft-env-test-XXXXXX";
-
 /* A host with two adapters, and eth0 beside their ib0 and ib1. */
 static void two_adapters(void)
 {
-	char command[1024];
-
 	clean();
-	cr_assert(mkdtemp(root) != NULL);
-	snprintf(command, sizeof(command),
-		 "cd %s && for i in 0 1; do "
-		 "p=class/infiniband/mlx5_$i; "
-		 "mkdir -p $p/ports/1/gid_attrs/ndevs $p/device/net/ib$i && "
-		 "echo '4: ACTIVE' >$p/ports/1/state && "
-		 "echo '100 Gb/sec (4X EDR)' >$p/ports/1/rate && "
-		 "echo InfiniBand >$p/ports/1/link_layer && "
-		 "echo ib$i >$p/ports/1/gid_attrs/ndevs/0; done",
-		 root);
-	cr_assert(eq(int, system(command), 0));
-	weft_sysfs_root = root;
-}
-
-static void no_adapters(void)
-{
-	char command[64];
-
-	snprintf(command, sizeof(command), "rm -r %s", root);
-	cr_expect(eq(int, system(command), 0));
+	folder_begin();
+	shell("for i in 0 1; do "
+	      "p=class/infiniband/mlx5_$i; "
+	      "mkdir -p $p/ports/1/gid_attrs/ndevs $p/device/net/ib$i && "
+	      "echo '4: ACTIVE' >$p/ports/1/state && "
+	      "echo '100 Gb/sec (4X EDR)' >$p/ports/1/rate && "
+	      "echo InfiniBand >$p/ports/1/link_layer && "
+	      "echo ib$i >$p/ports/1/gid_attrs/ndevs/0; done");
+	weft_sysfs_root = folder;
 }
 
 static struct hcas {
@@ -126,7 +112,7 @@ ParameterizedTestParameters(env, nccls_own_infiniband_takes_the_same)
 }
 
 ParameterizedTest(struct hcas *h, env, nccls_own_infiniband_takes_the_same,
-		  .init = two_adapters, .fini = no_adapters)
+		  .init = two_adapters, .fini = folder_end)
 {
 	struct weft_nccl_setting s;
 

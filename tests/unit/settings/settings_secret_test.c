@@ -10,26 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/folder.h"
 #include "tests/unit/settings/with.h"
-
-static char folder[] = "/tmp/weft-secret-XXXXXX";
 
 static void begin(void)
 {
 	clean();
-	cr_assert(ne(ptr, mkdtemp(folder), NULL));
+	folder_begin();
 	cr_assert(zero(int, chdir(folder)));
 }
 
-static void end(void)
-{
-	unlink("secret");
-	unlink("..data/secret");
-	rmdir("..data");
-	rmdir(folder);
-}
-
-TestSuite(settings_secret, .init = begin, .fini = end, .timeout = 10);
+TestSuite(settings_secret, .init = begin, .fini = folder_end, .timeout = 10);
 
 static int secret_of(const char *text, mode_t mode, const uint8_t **bytes,
 		     size_t *len)

@@ -18,29 +18,22 @@
 
 #include "settings/settings.h"
 #include "stats/stats.h"
+#include "tests/lib/folder.h"
 #include "util/log.h"
 #include "util/util.h"
 
-static char folder[] = "/tmp/weft-page-XXXXXX", sub[64];
+static char sub[64];
 
 static void begin(void)
 {
-	cr_assert(ne(ptr, mkdtemp(folder), NULL));
+	folder_begin();
 	snprintf(sub, sizeof(sub), "%s/weft-%u", folder, geteuid());
 	setenv("WEFT_RUN_DIR", folder, 1);
 	setenv("WEFT_STATS", "0", 1);
 	weft_settings_reset();
 }
 
-static void finish(void)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	cr_assert(zero(int, system(command)));
-}
-
-TestSuite(page, .init = begin, .fini = finish, .timeout = 60);
+TestSuite(page, .init = begin, .fini = folder_end, .timeout = 60);
 
 /* LeakSanitizer cannot look at a process that was forked beside a thread. */
 static int forked;

@@ -12,6 +12,7 @@
 
 #include "stats/stats.h"
 #include "settings/settings.h"
+#include "tests/lib/folder.h"
 #include "util/log.h"
 
 static bool has(const char *hay, const char *needle)
@@ -19,12 +20,11 @@ static bool has(const char *hay, const char *needle)
 	return strstr(hay, needle) != NULL;
 }
 
-static char folder[] = "/tmp/weft-stats-XXXXXX";
 static char file[64], text[1 << 18];
 
 static void to_file(void)
 {
-	cr_assert(ne(ptr, mkdtemp(folder), NULL));
+	folder_begin();
 	snprintf(file, sizeof(file), "%s/out", folder);
 	setenv("WEFT_STATS", file, 1);
 	weft_settings_reset();
@@ -41,14 +41,6 @@ static const char *slurp(const char *path)
 	return text;
 }
 
-static void clean_up(void)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	cr_assert(zero(int, system(command)));
-}
-
 static int lines(void)
 {
 	const char *p = slurp(file);
@@ -61,7 +53,7 @@ static int lines(void)
 	return n;
 }
 
-Test(stats, row_per_peer, .init = to_file, .fini = clean_up)
+Test(stats, row_per_peer, .init = to_file, .fini = folder_end)
 {
 	struct weft_stats *s = weft_stats_open("tcp", "eth0");
 	struct weft_counters *a, *b;
@@ -99,7 +91,7 @@ int __lsan_is_turned_off(void)
 }
 
 Test(stats, exit_writes_rows_of_own_process_only, .init = to_file,
-     .fini = clean_up)
+     .fini = folder_end)
 {
 	struct weft_stats *s;
 	pid_t pid = fork();
@@ -118,7 +110,7 @@ Test(stats, exit_writes_rows_of_own_process_only, .init = to_file,
 	cr_expect(has(text, "\"tx_messages\":5,"));
 }
 
-Test(stats, percent_p_becomes_process_id, .init = to_file, .fini = clean_up)
+Test(stats, percent_p_becomes_process_id, .init = to_file, .fini = folder_end)
 {
 	char name[128];
 	struct weft_stats *s;
@@ -145,7 +137,7 @@ static pid_t forked_and_gone(void)
 
 /* A forked child, and an interface without peers, leave no file behind. */
 Test(stats, process_without_rows_leaves_no_file, .init = to_file,
-     .fini = clean_up)
+     .fini = folder_end)
 {
 	pid_t pid, children[2] = { 0 };
 	char name[128];
@@ -201,7 +193,7 @@ static void write_a_row(void)
 	weft_log_set_sink(NULL, NULL);
 }
 
-Test(stats, symbolic_link_is_not_followed, .init = to_file, .fini = clean_up)
+Test(stats, symbolic_link_is_not_followed, .init = to_file, .fini = folder_end)
 {
 	char victim[80];
 
@@ -214,7 +206,7 @@ Test(stats, symbolic_link_is_not_followed, .init = to_file, .fini = clean_up)
 		  caught.text);
 }
 
-Test(stats, hard_link_is_not_written_to, .init = to_file, .fini = clean_up)
+Test(stats, hard_link_is_not_written_to, .init = to_file, .fini = folder_end)
 {
 	char victim[80];
 	FILE *f;
@@ -231,7 +223,7 @@ Test(stats, hard_link_is_not_written_to, .init = to_file, .fini = clean_up)
 		  caught.text);
 }
 
-Test(stats, fifo_does_not_block, .init = to_file, .fini = clean_up,
+Test(stats, fifo_does_not_block, .init = to_file, .fini = folder_end,
      .timeout = 10)
 {
 	cr_assert(zero(int, mkfifo(file, 0600)));
@@ -241,7 +233,7 @@ Test(stats, fifo_does_not_block, .init = to_file, .fini = clean_up,
 		  caught.text);
 }
 
-Test(stats, off_by_default, .init = to_file, .fini = clean_up)
+Test(stats, off_by_default, .init = to_file, .fini = folder_end)
 {
 	struct weft_stats *s;
 
@@ -277,7 +269,7 @@ static uint64_t sum_of(const char *name)
 }
 
 /* Nothing is kept for each peer ever seen, and yet nothing is lost. */
-Test(stats, ended_peers_are_merged, .init = to_file, .fini = clean_up)
+Test(stats, ended_peers_are_merged, .init = to_file, .fini = folder_end)
 {
 	enum { MANY = 5000 };
 	struct weft_stats *s = weft_stats_open("tcp", "lo");
@@ -319,7 +311,7 @@ static void *count(void *arg)
 	return NULL;
 }
 
-Test(stats, threads_count_together, .init = to_file, .fini = clean_up)
+Test(stats, threads_count_together, .init = to_file, .fini = folder_end)
 {
 	uint64_t sum = 0;
 	pthread_t t[4];
@@ -421,7 +413,7 @@ static unsigned int count_files(void)
 	return n;
 }
 
-Test(stats, prometheus_gets_the_sums_of_interfaces, .fini = clean_up)
+Test(stats, prometheus_gets_the_sums_of_interfaces, .fini = folder_end)
 {
 	struct weft_stats *s, *other;
 	struct weft_counters *c;
@@ -474,7 +466,7 @@ int rename(const char *from, const char *to)
 	return renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
-Test(stats, peers_come_while_prometheus_file_is_written, .fini = clean_up,
+Test(stats, peers_come_while_prometheus_file_is_written, .fini = folder_end,
      .timeout = 60)
 {
 	struct weft_stats *s;
@@ -492,7 +484,7 @@ Test(stats, peers_come_while_prometheus_file_is_written, .fini = clean_up,
 }
 
 Test(stats, prometheus_has_a_file_for_each_process_in_a_folder,
-     .fini = clean_up)
+     .fini = folder_end)
 {
 	struct weft_stats *s;
 	int status;
@@ -518,7 +510,7 @@ Test(stats, prometheus_has_a_file_for_each_process_in_a_folder,
 	cr_expect(zero(int, system(file)));
 }
 
-Test(stats, prometheus_without_a_place_is_a_warning, .fini = clean_up)
+Test(stats, prometheus_without_a_place_is_a_warning, .fini = folder_end)
 {
 	struct weft_stats *s;
 

@@ -9,35 +9,20 @@
 #include "host/pci.h"
 #include "settings/settings.h"
 #include "tests/lib/caught.h"
+#include "tests/lib/folder.h"
 #include "tests/unit/ucx_tl/fake.h"
 #include "ucx_tl/status.h"
 #include "ucx_tl/uct.h"
 
-static char root[] = "/tmp/weft-sysfs-XXXXXX";
-
 static void begin(void)
 {
-	char command[1024];
-
-	cr_assert(ne(ptr, mkdtemp(root), NULL));
-	snprintf(
-		command, sizeof(command),
-		"mkdir -p %s/class/infiniband && cd %s/class/infiniband && "
-		"for i in 0 1; do mkdir -p mlx5_$i/device/net/ib$i "
-		"mlx5_$i/ports/1 && echo '4: ACTIVE' >mlx5_$i/ports/1/state && "
-		"echo '100 Gb/sec (4X EDR)' >mlx5_$i/ports/1/rate; done",
-		root, root);
-	cr_assert(zero(int, system(command)), "%s", command);
-	weft_sysfs_root = root;
+	folder_begin();
+	shell("mkdir -p class/infiniband && cd class/infiniband && "
+	      "for i in 0 1; do mkdir -p mlx5_$i/device/net/ib$i "
+	      "mlx5_$i/ports/1 && echo '4: ACTIVE' >mlx5_$i/ports/1/state && "
+	      "echo '100 Gb/sec (4X EDR)' >mlx5_$i/ports/1/rate; done");
+	weft_sysfs_root = folder;
 	clearenv();
-}
-
-static void end(void)
-{
-	char command[64];
-
-	snprintf(command, sizeof(command), "/bin/rm -r %s", root);
-	cr_assert(zero(int, system(command)));
 }
 
 static double get_better(const char *tls, const char *devices, const char *name)
@@ -54,7 +39,7 @@ static double get_better(const char *tls, const char *devices, const char *name)
 		       : 0;
 }
 
-Test(tls, weft_tcp_knows_it_shares_a_port, .init = begin, .fini = end)
+Test(tls, weft_tcp_knows_it_shares_a_port, .init = begin, .fini = folder_end)
 {
 #ifdef HAVE_VERBS_H
 	const double fast = 12.5e9;
@@ -146,21 +131,17 @@ static void expect_ports(const char *visible, const char *first,
 
 /* As in a container: sysfs shows both adapters, /dev has one. */
 Test(tls, port_without_its_device_node_is_not_offered, .init = begin,
-     .fini = end)
+     .fini = folder_end)
 {
-	char command[256];
-
-	snprintf(command, sizeof(command),
-		 "/bin/mkdir -p %s/class/infiniband_verbs/uverbs99 && "
-		 "echo mlx5_0 >%s/class/infiniband_verbs/uverbs99/ibdev",
-		 root, root);
-	cr_assert(zero(int, system(command)), "%s", command);
+	shell("/bin/mkdir -p class/infiniband_verbs/uverbs99 && "
+	      "echo mlx5_0 >class/infiniband_verbs/uverbs99/ibdev");
 	cr_expect(zero(dbl, get_better("weft_ib,weft_tcp", "all", "weft_tcp")));
 	expect_ports("", "mlx5_1:1", 1);
 }
 
 /* It meets its peers by TCP. */
-Test(tls, port_without_a_netdev_is_not_offered, .init = begin, .fini = end)
+Test(tls, port_without_a_netdev_is_not_offered, .init = begin,
+     .fini = folder_end)
 {
 	catch_log();
 	expect_ports("", "mlx5_0:1", 2);
@@ -174,23 +155,18 @@ Test(tls, port_without_a_netdev_is_not_offered, .init = begin, .fini = end)
 }
 
 /* A GPU and an adapter on each of two sockets; a worker is given one GPU. */
-Test(tls, auto_offers_port_nearest_to_gpu, .init = begin, .fini = end)
+Test(tls, auto_offers_port_nearest_to_gpu, .init = begin, .fini = folder_end)
 {
-	char command[1024];
-
-	snprintf(command, sizeof(command),
-		 "PATH=/bin:/usr/bin; cd %s && mkdir -p bus/pci/devices && "
-		 "for i in 0 1; do d=devices/pci0000:${i}0/0000:${i}0:01.0; "
-		 "mkdir -p $d/0000:${i}1:00.0 $d/0000:${i}2:00.0 && "
-		 "ln -s ../../../$d/0000:${i}1:00.0 bus/pci/devices && "
-		 "echo 0x10de >$d/0000:${i}1:00.0/vendor && "
-		 "echo 0x030200 >$d/0000:${i}1:00.0/class && "
-		 "mv class/infiniband/mlx5_$i/device/net $d/0000:${i}2:00.0 && "
-		 "rmdir class/infiniband/mlx5_$i/device && "
-		 "ln -s ../../../$d/0000:${i}2:00.0 "
-		 "class/infiniband/mlx5_$i/device; done",
-		 root);
-	cr_assert(zero(int, system(command)), "%s", command);
+	shell("PATH=/bin:/usr/bin; mkdir -p bus/pci/devices && "
+	      "for i in 0 1; do d=devices/pci0000:${i}0/0000:${i}0:01.0; "
+	      "mkdir -p $d/0000:${i}1:00.0 $d/0000:${i}2:00.0 && "
+	      "ln -s ../../../$d/0000:${i}1:00.0 bus/pci/devices && "
+	      "echo 0x10de >$d/0000:${i}1:00.0/vendor && "
+	      "echo 0x030200 >$d/0000:${i}1:00.0/class && "
+	      "mv class/infiniband/mlx5_$i/device/net $d/0000:${i}2:00.0 && "
+	      "rmdir class/infiniband/mlx5_$i/device && "
+	      "ln -s ../../../$d/0000:${i}2:00.0 "
+	      "class/infiniband/mlx5_$i/device; done");
 	setenv("WEFT_LIBNVML", "/nosuch", 1);
 	cr_expect(eq(dbl, get_better("weft_ib,weft_tcp", "auto", "weft_tcp"),
 		     12.5e9),

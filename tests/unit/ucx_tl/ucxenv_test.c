@@ -10,6 +10,7 @@
 #include "host/pci.h"
 #include "settings/table.h"
 #include "ucx_tl/ucxenv.h"
+#include "tests/lib/folder.h"
 #include "util/util.h"
 #ifdef HAVE_VERBS_H
 #include "util/drivers/verbs.h"
@@ -332,18 +333,13 @@ Test(ucxenv, environment_is_read_at_each_call)
 
 Test(ucxenv, verbs_device_adds_its_interface)
 {
-	char root[] = "/tmp/weft-sysfs-XXXXXX", command[256];
-
-	cr_assert(ne(ptr, mkdtemp(root), NULL));
+	folder_begin();
 	environment("PATH=/bin:/usr/bin DASK_UCX__TCP=True "
 		    "DASK_UCX__NET_DEVICES=mlx5_0:1");
-	snprintf(command, sizeof(command),
-		 "cd %s && mkdir -p class/infiniband/mlx5_0/device/net/ib0 "
-		 "class/infiniband/rxe0 && "
-		 "echo eth0 >class/infiniband/rxe0/parent",
-		 root);
-	cr_assert(zero(int, system(command)));
-	weft_sysfs_root = root;
+	shell("mkdir -p class/infiniband/mlx5_0/device/net/ib0 "
+	      "class/infiniband/rxe0 && "
+	      "echo eth0 >class/infiniband/rxe0/parent");
+	weft_sysfs_root = folder;
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
 		     (char *)"UCX_TLS=weft_shm,weft_tcp "
 			     "UCX_NET_DEVICES=mlx5_0:1,ib0"));
@@ -363,8 +359,7 @@ Test(ucxenv, verbs_device_adds_its_interface)
 		    "UCX_NET_DEVICES=rxe0:1");
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
 		     (char *)"UCX_NET_DEVICES=rxe0:1,eth0"));
-	snprintf(command, sizeof(command), "rm -r %s", root);
-	cr_assert(zero(int, system(command)));
+	folder_end();
 }
 
 /*
@@ -380,23 +375,18 @@ Test(ucxenv, infiniband_follows_the_port)
 	static const char *const rc =
 		"UCX_TLS=rc,weft_shm,weft_tcp " SOCKADDR "rdmacm,tcp "
 		"UCX_NET_DEVICES=mlx5_0:1,ib0";
-	char root[] = "/tmp/weft-sysfs-XXXXXX", command[512];
 
-	cr_assert(ne(ptr, mkdtemp(root), NULL));
-	weft_sysfs_root = root;
+	folder_begin();
+	weft_sysfs_root = folder;
 	environment(asked);
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
 		     (char *)"UCX_TLS=weft_shm,weft_tcp " SOCKADDR "rdmacm,tcp "
 			     "UCX_NET_DEVICES=mlx5_0:1"));
-	snprintf(
-		command, sizeof(command),
-		"cd %s && mkdir -p class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs"
-		" class/infiniband_verbs/uverbs99 && "
-		"cd class/infiniband/mlx5_0/ports/1 && "
-		"echo '4: ACTIVE' >state && echo InfiniBand >link_layer && "
-		"echo ib0 >gid_attrs/ndevs/0",
-		root);
-	cr_assert(zero(int, system(command)));
+	shell("mkdir -p class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs"
+	      " class/infiniband_verbs/uverbs99 && "
+	      "cd class/infiniband/mlx5_0/ports/1 && "
+	      "echo '4: ACTIVE' >state && echo InfiniBand >link_layer && "
+	      "echo ib0 >gid_attrs/ndevs/0");
 #ifdef HAVE_VERBS_H
 	static const struct weft_verbs table;
 
@@ -420,14 +410,11 @@ Test(ucxenv, infiniband_follows_the_port)
 		     (char *)"UCX_TLS=rc,weft_shm,weft_tcp"));
 #endif
 	/* in sysfs, but its device node is not in this container */
-	snprintf(command, sizeof(command),
-		 "echo mlx5_0 >%s/class/infiniband_verbs/uverbs99/ibdev", root);
-	cr_assert(zero(int, system(command)));
+	shell("echo mlx5_0 >class/infiniband_verbs/uverbs99/ibdev");
 	environment(asked);
 	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)rc));
 	cr_expect(not(weft_is_requested("weft_ib")));
-	snprintf(command, sizeof(command), "rm -r %s", root);
-	cr_assert(zero(int, system(command)));
+	folder_end();
 }
 
 /* ucxx says TLS=tcp for Dask's flag, whatever the environment says by then. */

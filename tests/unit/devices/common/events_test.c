@@ -14,6 +14,7 @@
 #include "settings/settings.h"
 #include "stats/stats.h"
 #include "devices/common/events.h"
+#include "tests/lib/folder.h"
 #include "util/clock.h"
 #include "util/util.h"
 
@@ -128,8 +129,8 @@ Test(events, a_source_gets_its_events)
 	close(fd);
 }
 
-/* Of the only peer in the only page in @folder. */
-static uint64_t shown_gets(const char *folder)
+/* Of the only peer in the only page in the folder. */
+static uint64_t shown_gets(void)
 {
 	struct weft_page_row row = { 0 };
 	char pattern[64];
@@ -150,32 +151,30 @@ static uint64_t shown_gets(const char *folder)
 
 Test(events, counters_are_copied_now_and_then_and_before_sleep)
 {
-	char folder[] = "/tmp/weft-events-XXXXXX", command[64];
 	struct weft_counters *c;
 	struct weft_stats *s;
 
-	cr_assert(ne(ptr, mkdtemp(folder), NULL));
+	folder_begin();
 	setenv("WEFT_RUN_DIR", folder, 1);
 	weft_settings_reset();
 	s = weft_stats_open("tcp", "lo");
 	c = weft_stats_peer(s, 1, "x");
 	weft_count(c, gets, 1);
 	weft_events_handle(&ev);
-	cr_expect(eq(u64, shown_gets(folder), 1));
+	cr_expect(eq(u64, shown_gets(), 1));
 	weft_count(c, gets, 1);
 	now_ms += 249;
 	weft_events_handle(&ev);
-	cr_expect(eq(u64, shown_gets(folder), 1));
+	cr_expect(eq(u64, shown_gets(), 1));
 	weft_events_arm(&ev);
-	cr_expect(eq(u64, shown_gets(folder), 2));
+	cr_expect(eq(u64, shown_gets(), 2));
 	weft_count(c, gets, 1);
 	weft_events_arm(&ev);
-	cr_expect(eq(u64, shown_gets(folder), 2));
+	cr_expect(eq(u64, shown_gets(), 2));
 	cr_expect(eq(u64, ev.set_ms, now_ms + 250), "it wakes for that");
 	now_ms += 250;
 	weft_events_handle(&ev);
-	cr_expect(eq(u64, shown_gets(folder), 3));
+	cr_expect(eq(u64, shown_gets(), 3));
 	weft_stats_close(s);
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	cr_expect(zero(int, system(command)));
+	folder_end();
 }
