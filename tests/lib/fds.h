@@ -5,15 +5,22 @@
 
 #include <dirent.h>
 
+/* With "." and ".."; 0: there is no such folder. */
+static inline int count_entries(const char *path)
+{
+	DIR *d = opendir(path);
+	int n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
 static inline unsigned int count_fds(void)
 {
-	DIR *d = opendir("/proc/self/fd");
-	unsigned int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
+	return (unsigned int)count_entries("/proc/self/fd");
 }
 
 #endif

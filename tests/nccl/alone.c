@@ -4,13 +4,13 @@
  * of the plugin's is left once its last comm is closed, and once it is
  * unloaded.
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "tests/lib/fds.h"
 #include "tests/nccl/perf/plugin.h"
 
 #define LEN    (4u << 20)
@@ -30,26 +30,15 @@ static void need(enum nccl_result r, const char *call)
 		fail(call, perf_last_warning());
 }
 
-static int entries(const char *path)
-{
-	DIR *d = opendir(path);
-	int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 /* A thread that was joined is listed for a moment longer. */
 static void expect(const char *path, int want, const char *when)
 {
 	const struct timespec t = { 0, 1000000 };
-	int i, n = entries(path);
+	int i, n = count_entries(path);
 
 	for (i = 0; i < 2000 && n > want; i++) {
 		nanosleep(&t, NULL);
-		n = entries(path);
+		n = count_entries(path);
 	}
 	if (n <= want)
 		return;
@@ -138,12 +127,12 @@ int main(int argc, char **argv)
 	/* a sanitizer has a thread of its own from the first one on */
 	if (!pthread_create(&t, NULL, nothing, NULL))
 		pthread_join(t, NULL);
-	fds = entries("/proc/self/fd");
-	threads = entries("/proc/self/task");
+	fds = count_entries("/proc/self/fd");
+	threads = count_entries("/proc/self/task");
 	for (i = 0; i < CYCLES; i++) {
 		load(argv[2], atoi(argv[1]));
-		idle_fds = entries("/proc/self/fd");
-		idle_threads = entries("/proc/self/task");
+		idle_fds = count_entries("/proc/self/fd");
+		idle_threads = count_entries("/proc/self/task");
 		for (k = 0; k < CYCLES; k++) {
 			live();
 			expect("/proc/self/task", idle_threads,

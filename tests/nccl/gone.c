@@ -7,7 +7,6 @@
  * same two ranks begins later; no other receive may succeed with wrong bytes.
  */
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -54,23 +53,6 @@ static void lose_half(struct perf *p, char *at)
 		perf_fail(p, "cannot lose memory");
 }
 
-/* Until each has ended in one way or the other. */
-static void end_all(struct perf *p, struct perf_op *op, unsigned int n)
-{
-	const double end = perf_now() + BOUND_S;
-	unsigned int i, open;
-
-	do {
-		perf_step(p, op, n, n);
-		for (i = open = 0; i < n; i++)
-			open += !op[i].result && !op[i].done;
-		usleep(100);
-	} while (open && perf_now() < end);
-	if (open)
-		perf_fail(p, "after %d s %u transfers of the %s wait", BOUND_S,
-			  open, p->rank ? "receiver" : "sender");
-}
-
 static void one_way(struct perf *p)
 {
 	struct perf_link l, apart;
@@ -104,7 +86,7 @@ static void one_way(struct perf *p)
 	if (p->rank)
 		perf_step(p, &late_op, 1, 1);
 	perf_meet(p);
-	end_all(p, op + 1, OPS - 1);
+	perf_end_all(p, op + 1, OPS - 1, BOUND_S);
 	if (!op[LOST].result)
 		perf_fail(p, "the %s reports a success",
 			  p->rank ? "receiver" : "sender");
@@ -114,7 +96,7 @@ static void one_way(struct perf *p)
 		if (op[i].done && !op[i].result)
 			perf_look(p, &b[i], 0, LEN, LEN, i, "received");
 	perf_meet(p);
-	end_all(p, &late_op, 1);
+	perf_end_all(p, &late_op, 1, BOUND_S);
 	if (!late_op.result)
 		perf_fail(p, "the other connection lives on");
 	perf_meet(p);
@@ -134,21 +116,12 @@ static void one_way(struct perf *p)
 
 int main(int argc, char **argv)
 {
-	static const struct perf_case gone = {
-		.name = "gone",
-		.ranks = 2,
-		.run = one_way,
-	};
 	struct perf_options opt = { .time_limit = 3 * BOUND_S };
-	char text[2048];
 
 	if (argc != 4)
 		return 2;
 	loser = strcmp(argv[1], "source") != 0;
 	loss = argv[2];
 	opt.plugin = argv[3];
-	if (perf_run(&gone, &opt, text, sizeof(text)) == PERF_OK)
-		return 0;
-	fprintf(stderr, "%s\n", text);
-	return 1;
+	return perf_main(one_way, &opt);
 }

@@ -7,7 +7,6 @@
  * "waiting": a receive is posted, and the send is tried when the peer is gone
  * any more.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,25 +30,15 @@ static void vanish(struct perf *p)
 /* What was sent before may be done; all else ends in an error. */
 static void hear(struct perf *p, struct perf_op *op, unsigned int n)
 {
-	const double end = perf_now() + BOUND_S;
-	unsigned int i, open;
+	unsigned int i, failed = 0;
 
-	do {
-		perf_step(p, op, n, n);
-		for (i = open = 0; i < n; i++) {
-			open += !op[i].result && !op[i].done;
-			if (op[i].done && !op[i].result && !op[i].send)
-				perf_fail(p,
-					  "a receive completed without a send");
-		}
-		usleep(1000);
-	} while (open && perf_now() < end);
-	if (open)
-		perf_fail(p, "after %d s %u of the %s's %u transfers wait",
-			  BOUND_S, open, p->rank ? "receiver" : "sender", n);
-	for (i = open = 0; i < n; i++)
-		open += op[i].result != NCCL_SUCCESS;
-	if (!open)
+	perf_end_all(p, op, n, BOUND_S);
+	for (i = 0; i < n; i++) {
+		failed += op[i].result != NCCL_SUCCESS;
+		if (!op[i].result && !op[i].send)
+			perf_fail(p, "a receive completed without a send");
+	}
+	if (!failed)
 		perf_fail(p, "the sender got no error");
 }
 
@@ -83,13 +72,7 @@ static void one_way(struct perf *p)
 
 int main(int argc, char **argv)
 {
-	static const struct perf_case vanishing = {
-		.name = "vanish",
-		.ranks = 2,
-		.run = one_way,
-	};
 	struct perf_options opt = { .time_limit = 2 * BOUND_S };
-	char text[2048];
 
 	if (argc != 7)
 		return 2;
@@ -99,8 +82,5 @@ int main(int argc, char **argv)
 	cut[0] = argv[4];
 	cut[1] = argv[5];
 	opt.plugin = argv[6];
-	if (perf_run(&vanishing, &opt, text, sizeof(text)) == PERF_OK)
-		return 0;
-	fprintf(stderr, "%s\n", text);
-	return 1;
+	return perf_main(one_way, &opt);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "tests/nccl/perf/perf.h"
 
 #define GUARD	    64
@@ -242,6 +243,23 @@ void perf_finish(struct perf *p, struct perf_op *op, unsigned int n,
 					   : op[i].send ? "isend"
 							: "irecv");
 	}
+}
+
+void perf_end_all(struct perf *p, struct perf_op *op, unsigned int n,
+		  unsigned int limit)
+{
+	const double end = perf_now() + limit;
+	unsigned int i, open;
+
+	do {
+		perf_step(p, op, n, n);
+		for (i = open = 0; i < n; i++)
+			open += !op[i].result && !op[i].done;
+		usleep(100);
+	} while (open && perf_now() < end);
+	if (open)
+		perf_fail(p, "after %u s %u of the %s's %u transfers wait",
+			  limit, open, p->rank ? "receiver" : "sender", n);
 }
 
 unsigned int perf_window(const struct perf *p)

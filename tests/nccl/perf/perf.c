@@ -123,46 +123,40 @@ static const char help[] =
 
 enum {
 	O_API = 256,
-	O_ALL,
 	O_CASE,
-	O_LIST,
-	O_SPEED,
-	O_CHECK,
 	O_COMMS,
 	O_SIZE,
 	O_NETNS,
 	O_ENV,
 	O_TIMEOUT,
-	O_JSON,
-	O_TAP,
-	O_VERBOSE,
-	O_HELP
+};
+
+static struct wanted {
+	struct perf_options opt;
+	const char *cases[64];
+	unsigned int ncases;
+	int all_api, speed, check, tap, list, help;
+} wanted = {
+	.opt = { .time_limit = 60, .comms = 4, .max_size = (size_t)64 << 20 },
 };
 
 static const struct option long_options[] = {
 	{ "api", required_argument, NULL, O_API },
-	{ "all-api", no_argument, NULL, O_ALL },
+	{ "all-api", no_argument, &wanted.all_api, 1 },
 	{ "case", required_argument, NULL, O_CASE },
-	{ "list", no_argument, NULL, O_LIST },
-	{ "speed", no_argument, NULL, O_SPEED },
-	{ "check", no_argument, NULL, O_CHECK },
+	{ "list", no_argument, &wanted.list, 1 },
+	{ "speed", no_argument, &wanted.speed, 1 },
+	{ "check", no_argument, &wanted.check, 1 },
 	{ "comms", required_argument, NULL, O_COMMS },
 	{ "max-size", required_argument, NULL, O_SIZE },
 	{ "netns", required_argument, NULL, O_NETNS },
 	{ "env", required_argument, NULL, O_ENV },
 	{ "timeout", required_argument, NULL, O_TIMEOUT },
-	{ "json", no_argument, NULL, O_JSON },
-	{ "tap", no_argument, NULL, O_TAP },
-	{ "verbose", no_argument, NULL, O_VERBOSE },
-	{ "help", no_argument, NULL, O_HELP },
+	{ "json", no_argument, &wanted.opt.json, 1 },
+	{ "tap", no_argument, &wanted.tap, 1 },
+	{ "verbose", no_argument, &wanted.opt.verbose, 1 },
+	{ "help", no_argument, &wanted.help, 1 },
 	{ NULL, 0, NULL, 0 },
-};
-
-struct wanted {
-	struct perf_options opt;
-	const char *cases[64];
-	unsigned int ncases;
-	bool all_api, speed, check, tap, list, help;
 };
 
 static bool known_case(const char *name)
@@ -252,29 +246,7 @@ static int parse_option(struct wanted *w, int o, char *arg)
 					   arg);
 		w->opt.env[w->opt.nenv++] = arg;
 		return 0;
-	case O_ALL:
-		w->all_api = true;
-		return 0;
-	case O_LIST:
-		w->list = true;
-		return 0;
-	case O_SPEED:
-		w->speed = true;
-		return 0;
-	case O_CHECK:
-		w->check = true;
-		return 0;
-	case O_JSON:
-		w->opt.json = true;
-		return 0;
-	case O_TAP:
-		w->tap = true;
-		return 0;
-	case O_VERBOSE:
-		w->opt.verbose = true;
-		return 0;
-	case O_HELP:
-		w->help = true;
+	case 0: /* one without a value */
 		return 0;
 	default:
 		return EXIT_USAGE;
@@ -405,11 +377,7 @@ static int run(struct wanted *w)
 
 int main(int argc, char **argv)
 {
-	struct wanted w = {
-		.opt = { .time_limit = 60,
-			 .comms = 4,
-			 .max_size = (size_t)64 << 20 },
-	};
+	struct wanted *w = &wanted;
 	const struct perf_case *c;
 	int o, rc;
 
@@ -420,15 +388,15 @@ int main(int argc, char **argv)
 			return usage_error("'%s' is no option, or "
 					   "wants a value",
 					   argv[optind - 1]);
-		rc = parse_option(&w, o, optarg);
+		rc = parse_option(w, o, optarg);
 		if (rc)
 			return rc;
 	}
-	if (w.help) {
+	if (w->help) {
 		fputs(help, stdout);
 		return 0;
 	}
-	if (w.list) {
+	if (w->list) {
 		for (c = perf_cases; c->name; c++)
 			printf("%-17s %s\n", c->name, c->what);
 		return 0;
@@ -436,8 +404,8 @@ int main(int argc, char **argv)
 	if (argc - optind != 1)
 		return usage_error(argc == optind ? "which plugin?"
 						  : "one plugin at a time");
-	if (w.speed && (w.check || w.ncases))
+	if (w->speed && (w->check || w->ncases))
 		return usage_error("--speed leaves no checks to make");
-	w.opt.plugin = argv[optind];
-	return run(&w);
+	w->opt.plugin = argv[optind];
+	return run(w);
 }

@@ -24,8 +24,7 @@ struct perf_options {
 	unsigned int time_limit; /* s per case */
 	unsigned int comms;	 /* of the speed part */
 	size_t max_size;	 /* of the speed part */
-	bool json;
-	bool verbose;
+	int json, verbose;	 /* flags */
 };
 
 /* One process of a case. */
@@ -56,6 +55,9 @@ enum perf_verdict { PERF_OK, PERF_SKIPPED, PERF_FAILED };
 enum perf_verdict perf_run(const struct perf_case *c,
 			   const struct perf_options *opt, char *text,
 			   size_t len);
+
+/* The exit status of a program that has one case, of two ranks. */
+int perf_main(void (*run)(struct perf *p), const struct perf_options *opt);
 
 /* For cases; these end the process. */
 void perf_fail(struct perf *p, const char *fmt, ...)
@@ -136,6 +138,9 @@ unsigned int perf_step(struct perf *p, struct perf_op *op, unsigned int n,
 /* Until all are done; any result but success fails the case. */
 void perf_finish(struct perf *p, struct perf_op *op, unsigned int n,
 		 unsigned int window);
+/* Until each has ended in one way or the other, which fails after @limit s. */
+void perf_end_all(struct perf *p, struct perf_op *op, unsigned int n,
+		  unsigned int limit);
 /* How many requests this version of NCCL has out at a time. */
 unsigned int perf_window(const struct perf *p);
 

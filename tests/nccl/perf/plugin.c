@@ -151,7 +151,7 @@ bool perf_plugin_open(struct perf_plugin *p, const char *path, int api,
 		}                                          \
 	} while (0)
 
-#define COPY(v, src)                                  \
+#define COPY(src)                                     \
 	do {                                          \
 		out->name = (src).name;               \
 		out->pci_path = (src).pci_path;       \
@@ -163,6 +163,12 @@ bool perf_plugin_open(struct perf_plugin *p, const char *path, int api,
 		out->max_comms = (src).max_comms;     \
 		out->max_recvs = (src).max_recvs;     \
 	} while (0)
+
+#define PROPS(v, member)                                  \
+	case v:                                           \
+		r = T(v)->get_properties(dev, &u.member); \
+		COPY(u.member);                           \
+		return r
 
 static enum nccl_result get_properties(struct perf_plugin *p, int dev,
 				       struct nccl_props_v12 *out)
@@ -179,30 +185,12 @@ static enum nccl_result get_properties(struct perf_plugin *p, int dev,
 	memset(&u, 0, sizeof(u));
 	memset(out, 0, sizeof(*out));
 	switch (p->api) {
-	case 6:
-		r = T(6)->get_properties(dev, &u.v6);
-		COPY(6, u.v6);
-		return r;
-	case 7:
-		r = T(7)->get_properties(dev, &u.v7);
-		COPY(7, u.v7);
-		return r;
-	case 8:
-		r = T(8)->get_properties(dev, &u.v8);
-		COPY(8, u.v8);
-		return r;
-	case 9:
-		r = T(9)->get_properties(dev, &u.v9);
-		COPY(9, u.v9);
-		return r;
-	case 10:
-		r = T(10)->get_properties(dev, &u.v9);
-		COPY(10, u.v9);
-		return r;
-	case 11:
-		r = T(11)->get_properties(dev, &u.v11);
-		COPY(11, u.v11);
-		return r;
+		PROPS(6, v6);
+		PROPS(7, v7);
+		PROPS(8, v8);
+		PROPS(9, v9);
+		PROPS(10, v9);
+		PROPS(11, v11);
 	default:
 		return T(12)->get_properties(dev, out);
 	}

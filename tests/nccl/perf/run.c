@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks: forked, watched, and asked how it went. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "tests/lib/fds.h"
 #include "tests/nccl/perf/perf.h"
 
 #define TEXT  1024
@@ -176,27 +176,15 @@ static void set_env(struct perf *p)
 	}
 }
 
-static int entries(const char *path)
-{
-	DIR *d = opendir(path);
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
-
 /* A thread that was joined is listed for a moment longer. */
 static int settle(const char *path, int want)
 {
 	struct timespec t = { 0, 10000000 };
-	int i, n = entries(path);
+	int i, n = count_entries(path);
 
 	for (i = 0; i < 100 && n > want; i++) {
 		nanosleep(&t, NULL);
-		n = entries(path);
+		n = count_entries(path);
 	}
 	return n;
 }
@@ -209,7 +197,7 @@ void perf_unload(struct perf *p)
 	left = settle("/proc/self/task", p->threads) - p->threads;
 	if (left > 0)
 		perf_fail(p, "%d threads are left after dlclose", left);
-	left = entries("/proc/self/fd") - p->fds;
+	left = count_entries("/proc/self/fd") - p->fds;
 	if (left > 0)
 		perf_fail(p, "%d descriptors are left after dlclose", left);
 }
@@ -222,8 +210,8 @@ static void rank_main(struct perf *p, const struct perf_case *c)
 	perf_set_verbose(p->opt->verbose);
 	enter_netns(p, p->opt->netns[p->rank % 2]);
 	set_env(p);
-	p->fds = entries("/proc/self/fd");
-	p->threads = entries("/proc/self/task") + OWN_THREADS;
+	p->fds = count_entries("/proc/self/fd");
+	p->threads = count_entries("/proc/self/task") + OWN_THREADS;
 	if (!perf_plugin_open(&p->plugin, p->opt->plugin,
 			      p->opt->api[p->rank % 2], why, sizeof(why)) ||
 	    !perf_plugin_init(&p->plugin, why, sizeof(why)))
@@ -439,4 +427,15 @@ enum perf_verdict perf_run(const struct perf_case *c,
 				hear_report(&r, i);
 	}
 	return r.verdict;
+}
+
+int perf_main(void (*run)(struct perf *p), const struct perf_options *opt)
+{
+	const struct perf_case only = { .ranks = 2, .run = run };
+	char text[2048];
+
+	if (perf_run(&only, opt, text, sizeof(text)) == PERF_OK)
+		return 0;
+	fprintf(stderr, "%s\n", text);
+	return 1;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connections, their ends, and what a peer may say meanwhile. */
-#include <dirent.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "nccl_net/net/accept.h"
 #include "nccl_net/net/peer.h"
 #include "nccl_net/net/ports.h"
+#include "tests/lib/fds.h"
 #include "tests/unit/nccl_net/pair.h"
 #include "util/clock.h"
 
@@ -228,13 +228,7 @@ Test(life, forked_child_leaves_contexts_alone, .init = connected)
 
 static unsigned int threads(void)
 {
-	DIR *d = opendir("/proc/self/task");
-	unsigned int n = 0;
-
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
+	return (unsigned int)count_entries("/proc/self/task");
 }
 
 /* One that was joined is listed for a moment longer. */
