@@ -16,12 +16,15 @@
 #include "util/drivers/verbs.h"
 #endif
 
+static const char *given; /* what the environment is */
+
 /* "A=1 B=2" as the whole environment. */
 static void environment(const char *text)
 {
 	char copy[512], *word, *save;
 
 	clearenv();
+	given = text;
 	snprintf(copy, sizeof(copy), "%s", text);
 	for (word = strtok_r(copy, " ", &save); word;
 	     word = strtok_r(NULL, " ", &save)) {
@@ -53,12 +56,32 @@ static const char *mapped(enum weft_ucxenv_how how)
 #define OLD	 "DASK_DISTRIBUTED__COMM__UCX__"
 #define SOCKADDR "UCX_SOCKADDR_TLS_PRIORITY="
 
-static const struct {
+struct row {
 	const char *given;
 	const char *loaded; /* what mere loading changes */
 	const char *run;    /* what weft run sets */
-	bool offered;	    /* weft_tcp, when merely loaded */
-} cases[] = {
+	bool offered;	    /* the device, when merely loaded */
+};
+
+static void expect_mapped(enum weft_ucxenv_how how, const char *want)
+{
+	cr_expect(eq(str, (char *)mapped(how), (char *)want), "[%s], %s", given,
+		  how == WEFT_UCXENV_RUN ? "weft run" : "loaded");
+}
+
+static void try_rows(const struct row *r, size_t n, const char *device)
+{
+	for (; n--; r++) {
+		environment(r->given);
+		expect_mapped(WEFT_UCXENV_LOADED, r->loaded);
+		expect_mapped(WEFT_UCXENV_RUN, r->run);
+		cr_expect(weft_is_requested(device) == r->offered,
+			  "[%s], offered", r->given);
+	}
+}
+
+/* Of weft_tcp. */
+static const struct row cases[] = {
 	{ "", "", "UCX_TLS=weft_shm,weft_tcp", false },
 	{ "UCX_TLS=all", "", "WEFT_UCX=on", false },
 	{ "UCX_TLS=^tcp", "", "WEFT_UCX=on", false },
@@ -148,21 +171,9 @@ static const struct {
 
 Test(ucxenv, variables_set_for_ucx)
 {
-	size_t i;
-
 	if (weft_gpu_here())
 		cr_skip_test("the table is of a host without a GPU");
-	for (i = 0; i < ARRAY_SIZE(cases); i++) {
-		environment(cases[i].given);
-		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-			     (char *)cases[i].loaded),
-			  "[%s], loaded", cases[i].given);
-		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
-			     (char *)cases[i].run),
-			  "[%s], weft run", cases[i].given);
-		cr_expect(weft_is_requested("weft_tcp") == cases[i].offered,
-			  "[%s], offered", cases[i].given);
-	}
+	try_rows(cases, ARRAY_SIZE(cases), "weft_tcp");
 }
 
 #define GPU   "WEFT_LIBCUDA=/nowhere "
@@ -171,12 +182,7 @@ Test(ucxenv, variables_set_for_ucx)
 #define WHOLE " UCX_CUDA_COPY_REG_WHOLE_ALLOC=off"
 
 /* weft_nvl is offered where `loaded` or UCX_TLS has it. */
-static const struct {
-	const char *given;
-	const char *loaded;
-	const char *run;
-	bool offered; /* weft_nvl */
-} gpu_cases[] = {
+static const struct row gpu_cases[] = {
 	{ GPU, "", "UCX_TLS=weft_nvl,weft_shm,weft_tcp,cuda_copy" FRAGS,
 	  false },
 	{ GPU "CUDA_VISIBLE_DEVICES=0", "",
@@ -237,19 +243,7 @@ static const struct {
 
 Test(ucxenv, gpu_transports_follow_the_gpu)
 {
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(gpu_cases); i++) {
-		environment(gpu_cases[i].given);
-		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-			     (char *)gpu_cases[i].loaded),
-			  "[%s], loaded", gpu_cases[i].given);
-		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
-			     (char *)gpu_cases[i].run),
-			  "[%s], weft run", gpu_cases[i].given);
-		cr_expect(weft_is_requested("weft_nvl") == gpu_cases[i].offered,
-			  "[%s], offered", gpu_cases[i].given);
-	}
+	try_rows(gpu_cases, ARRAY_SIZE(gpu_cases), "weft_nvl");
 }
 
 /* UCX fails a worker that has weft_nvl and no cuda_copy. */
@@ -289,10 +283,9 @@ Test(ucxenv, no_gpu_no_gpu_transports)
 		cr_skip_test("there is one");
 	environment("DASK_UCX__TCP=True DASK_UCX__NVLINK=True "
 		    "DASK_UCX__CUDA_COPY=True");
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     (char *)"UCX_TLS=weft_shm,weft_tcp"));
+	expect_mapped(WEFT_UCXENV_LOADED, "UCX_TLS=weft_shm,weft_tcp");
 	environment("UCX_TLS=weft_nvl,weft_tcp");
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)""));
+	expect_mapped(WEFT_UCXENV_LOADED, "");
 }
 
 /* Done twice, the second time finds nothing left to do. */
@@ -307,11 +300,8 @@ Test(ucxenv, second_run_changes_nothing)
 		for (j = 0; j < n; j++)
 			setenv(out[j].name, out[j].value, 1);
 		weft_settings_reset();
-		cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN), (char *)""),
-			  "[%s]", cases[i].given);
-		cr_expect(
-			eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)""),
-			"[%s]", cases[i].given);
+		expect_mapped(WEFT_UCXENV_RUN, "");
+		expect_mapped(WEFT_UCXENV_LOADED, "");
 	}
 }
 
@@ -340,25 +330,21 @@ Test(ucxenv, verbs_device_adds_its_interface)
 	      "class/infiniband/rxe0 && "
 	      "echo eth0 >class/infiniband/rxe0/parent");
 	weft_sysfs_root = folder;
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     (char *)"UCX_TLS=weft_shm,weft_tcp "
-			     "UCX_NET_DEVICES=mlx5_0:1,ib0"));
+	expect_mapped(WEFT_UCXENV_LOADED, "UCX_TLS=weft_shm,weft_tcp "
+					  "UCX_NET_DEVICES=mlx5_0:1,ib0");
 	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
 		    "UCX_NET_DEVICES=mlx5_0:1,eth0");
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)""));
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
-		     (char *)"UCX_NET_DEVICES=mlx5_0:1,ib0,eth0"));
+	expect_mapped(WEFT_UCXENV_LOADED, "");
+	expect_mapped(WEFT_UCXENV_RUN, "UCX_NET_DEVICES=mlx5_0:1,ib0,eth0");
 	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
 		    "UCX_NET_DEVICES=mlx5_0:1,ib0");
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN), (char *)""));
+	expect_mapped(WEFT_UCXENV_RUN, "");
 	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
 		    "UCX_NET_DEVICES=mlx5_[0-3]:1");
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
-		     (char *)"UCX_NET_DEVICES=mlx5_[0-3]:1,ib0"));
+	expect_mapped(WEFT_UCXENV_RUN, "UCX_NET_DEVICES=mlx5_[0-3]:1,ib0");
 	environment("PATH=/bin:/usr/bin UCX_TLS=weft_tcp "
 		    "UCX_NET_DEVICES=rxe0:1");
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
-		     (char *)"UCX_NET_DEVICES=rxe0:1,eth0"));
+	expect_mapped(WEFT_UCXENV_RUN, "UCX_NET_DEVICES=rxe0:1,eth0");
 	folder_end();
 }
 
@@ -379,9 +365,9 @@ Test(ucxenv, infiniband_follows_the_port)
 	folder_begin();
 	weft_sysfs_root = folder;
 	environment(asked);
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     (char *)"UCX_TLS=weft_shm,weft_tcp " SOCKADDR "rdmacm,tcp "
-			     "UCX_NET_DEVICES=mlx5_0:1"));
+	expect_mapped(WEFT_UCXENV_LOADED,
+		      "UCX_TLS=weft_shm,weft_tcp " SOCKADDR "rdmacm,tcp "
+		      "UCX_NET_DEVICES=mlx5_0:1");
 	shell("mkdir -p class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs"
 	      " class/infiniband_verbs/uverbs99 && "
 	      "cd class/infiniband/mlx5_0/ports/1 && "
@@ -392,10 +378,9 @@ Test(ucxenv, infiniband_follows_the_port)
 
 	weft_verbs_set(&table);
 	environment(asked);
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED),
-		     (char *)"UCX_TLS=weft_ib,weft_shm,weft_tcp " SOCKADDR
-			     "tcp "
-			     "UCX_NET_DEVICES=mlx5_0:1,ib0"));
+	expect_mapped(WEFT_UCXENV_LOADED,
+		      "UCX_TLS=weft_ib,weft_shm,weft_tcp " SOCKADDR "tcp "
+		      "UCX_NET_DEVICES=mlx5_0:1,ib0");
 	cr_expect(weft_is_requested("weft_ib"));
 	cr_expect(eq(str, (char *)weft_ucxenv_option("TLS", "rc,tcp"),
 		     (char *)"weft_ib,weft_shm,weft_tcp"));
@@ -406,13 +391,12 @@ Test(ucxenv, infiniband_follows_the_port)
 	/* the settings allow another port alone */
 	environment("PATH=/bin:/usr/bin DASK_UCX__INFINIBAND=True "
 		    "WEFT_IB_DEVICES=mlx5_1");
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_RUN),
-		     (char *)"UCX_TLS=rc,weft_shm,weft_tcp"));
+	expect_mapped(WEFT_UCXENV_RUN, "UCX_TLS=rc,weft_shm,weft_tcp");
 #endif
 	/* in sysfs, but its device node is not in this container */
 	shell("echo mlx5_0 >class/infiniband_verbs/uverbs99/ibdev");
 	environment(asked);
-	cr_expect(eq(str, (char *)mapped(WEFT_UCXENV_LOADED), (char *)rc));
+	expect_mapped(WEFT_UCXENV_LOADED, rc);
 	cr_expect(not(weft_is_requested("weft_ib")));
 	folder_end();
 }
