@@ -388,46 +388,24 @@ Test(nvl_map, an_owner_cannot_use_up_addresses)
 /* Nor anything beside what it has. */
 Test(nvl_map, keys_that_lie_are_refused)
 {
-	struct nvl_key k;
+	struct nvl_key lies[10];
 	unsigned int i;
 
 	pair_up_mapped();
-	for (i = 0; i < 10; i++) {
-		nvl->mem_pack(mem, &key);
-		k = unpack(key);
-		switch (i) {
-		case 0:
-			k.kind = NVL_KEY_NONE;
-			break;
-		case 1:
-			k.kind = NVL_KEY_PARTS + 1;
-			break;
-		case 2:
-			k.size = 0;
-			break;
-		case 3:
-			k.base = k.addr + 1;
-			break;
-		case 4:
-			k.base = 0;
-			break;
-		case 5:
-			k.len = k.size + 1;
-			break;
-		case 6:
-			k.life.slot = NVL_LIVES;
-			break;
-		case 7:
-			k.life.slot = UINT32_MAX;
-			break;
-		case 8:
-			k.life.serial++;
-			break;
-		case 9:
-			k.addr++;
-			break;
-		}
-		pack_lie(k);
+	for (i = 0; i < ARRAY_SIZE(lies); i++)
+		lies[i] = unpack(key);
+	lies[0].kind = NVL_KEY_NONE;
+	lies[1].kind = NVL_KEY_PARTS + 1;
+	lies[2].size = 0;
+	lies[3].base = lies[3].addr + 1;
+	lies[4].base = 0;
+	lies[5].len = lies[5].size + 1;
+	lies[6].life.slot = NVL_LIVES;
+	lies[7].life.slot = UINT32_MAX;
+	lies[8].life.serial++;
+	lies[9].addr++;
+	for (i = 0; i < ARRAY_SIZE(lies); i++) {
+		pack_lie(lies[i]);
 		put_fails(-EACCES);
 	}
 	nvl->mem_pack(mem, &key);
