@@ -139,8 +139,8 @@ static void past_the_crowd(void)
 	sides_close(&a, &b);
 }
 
-/* A silent connection has a shorter deadline than a peer. */
-static void not_a_word(void)
+/* One that says @word alone goes at its deadline, and a scan is no news. */
+static void says_alone(const char *word, const char *timeout)
 {
 	struct side b;
 	unsigned int before;
@@ -148,16 +148,23 @@ static void not_a_word(void)
 
 	if (!row->sockets)
 		skip_test("no port to knock at");
-	setenv("WEFT_CONNECT_TIMEOUT", "3600s", 1);
+	setenv("WEFT_CONNECT_TIMEOUT", timeout, 1);
 	log_keep();
 	side_open(&b);
 	before = count_descriptors();
 	fd = raw_connect(&b);
+	check(write(fd, word, strlen(word)) == (ssize_t)strlen(word), "write");
 	wait_for(&b, NULL, count_descriptors() == before + 2);
 	wait_for(&b, NULL, count_descriptors() == before + 1);
 	check_int(log_lines(""), 0);
 	close(fd);
 	side_close(&b);
+}
+
+/* A silent connection has a shorter deadline than a peer. */
+static void not_a_word(void)
+{
+	says_alone("", "3600s");
 }
 
 /* A listener whose places are taken hangs up; it is dialled again. */
@@ -212,27 +219,9 @@ static void hung_up_on(void)
 	side_close(&b);
 }
 
-/* A half-open connection goes at its deadline. */
 static void half_open(void)
 {
-	struct side b;
-	unsigned int before;
-	int fd;
-
-	if (!row->sockets)
-		skip_test("no port to knock at");
-	setenv("WEFT_CONNECT_TIMEOUT", "1s", 1);
-	log_keep();
-	side_open(&b);
-	before = count_descriptors();
-	fd = raw_connect(&b);
-	check(write(fd, "w", 1) == 1, "write");
-	wait_for(&b, NULL, count_descriptors() == before + 2);
-	wait_for(&b, NULL, count_descriptors() == before + 1);
-	/* a scan is no news */
-	check_int(log_lines(""), 0);
-	close(fd);
-	side_close(&b);
+	says_alone("w", "1s");
 }
 
 const struct conformance_test unproven_tests[] = {
