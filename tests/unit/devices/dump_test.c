@@ -14,12 +14,7 @@ static void begin(void)
 	setenv(FAKE_NVML, "1", 1);
 }
 
-static void finish(void)
-{
-	end_folder();
-}
-
-TestSuite(dump, .init = begin, .fini = finish, .timeout = 60);
+TestSuite(dump, .init = begin, .fini = end_folder, .timeout = 60);
 
 Test(dump, nvlink_keys_and_tables_are_not_dumped)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/unit/devices/sides.h"
 
-#include <stdarg.h>
+#include "tests/lib/folder.h"
 
 struct side a, b, c;
 
@@ -23,20 +23,23 @@ void progress_all(void)
 	both_progress(&c, NULL);
 }
 
-char run_folder[] = "/tmp/weft-device-test-XXXXXX";
+const char *const run_folder = folder;
 
 void begin_folder(void)
 {
-	cr_assert(mkdtemp(run_folder) != NULL);
+	folder_begin();
 	setenv("WEFT_RUN_DIR", run_folder, 1);
 }
 
 void end_folder(void)
 {
-	char cmd[64];
+	folder_end();
+}
 
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", run_folder);
-	cr_expect(eq(int, system(cmd), 0));
+void dial_both(void)
+{
+	cr_assert(zero(int, side_dial(&a, &b)));
+	cr_assert(zero(int, side_dial(&b, &a)));
 }
 
 void end_pair(void)

@@ -17,7 +17,7 @@ extern struct side a, b, c;
 void progress_all(void);
 
 /* A WEFT_RUN_DIR of this test's own, until it ends. */
-extern char run_folder[];
+extern const char *const run_folder;
 void begin_folder(void);
 void end_folder(void);
 /* The same, with the sides a and b, which it closes. */
@@ -28,6 +28,9 @@ static inline bool yes(bool it_is)
 {
 	return it_is;
 }
+
+/* Endpoints both ways. */
+void dial_both(void);
 
 /* False: not within WAIT_MS. */
 #define until(cond) yes(step_until(progress_all(), cond))

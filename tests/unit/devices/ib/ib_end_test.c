@@ -254,8 +254,7 @@ Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
 	/* the first of those that are open */
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
-	cr_assert(zero(int, side_dial(&a, &b)));
-	cr_assert(zero(int, side_dial(&b, &a)));
+	dial_both();
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	fake_verbs_fail_call("reg_mr");
 	cr_expect(eq(int, put_all(src, dst, mem), -EACCES));
@@ -442,8 +441,7 @@ Test(ib_end, adapter_without_inline_data_works, .init = begin, .fini = end,
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
 	fake_verbs_fail_call("create_qp");
-	cr_assert(zero(int, side_dial(&a, &b)));
-	cr_assert(zero(int, side_dial(&b, &a)));
+	dial_both();
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	send_bytes(4);
 	cr_expect(zero(uint, fake_verbs_inlines()));
@@ -483,8 +481,7 @@ static void meet(size_t i)
 	if (meetings[i].told)
 		cr_expect(yes(strstr(why, meetings[i].told)), "%s", why);
 	/* as after a sockaddr connect, which does not call reaches() */
-	cr_assert(zero(int, side_dial(&a, &b)));
-	cr_assert(zero(int, side_dial(&b, &a)));
+	dial_both();
 	cr_expect(until((ib->ready(a.ep) && ib->ready(b.ep)) ||
 			(a.errors && b.errors)));
 	fake_verbs_path(&path);

@@ -92,8 +92,7 @@ Test(ib, failed_endpoint_takes_no_number, .init = begin, .fini = end,
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
 	fake_verbs_fail_call("reg_mr");
 	cr_expect(eq(int, side_dial(&a, &b), -ENOMEM));
-	cr_assert(zero(int, side_dial(&a, &b)));
-	cr_assert(zero(int, side_dial(&b, &a)));
+	dial_both();
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	fake_verbs_live(&live);
 	cr_expect(eq(uint, live.qps, 2), "they are not of one connection");
@@ -171,8 +170,7 @@ static void fail_queue(const char *call, const char *text)
 	ib->ep_destroy(b.ep);
 	a.ep = b.ep = NULL;
 	a.errors = b.errors = 0;
-	cr_assert(zero(int, side_dial(&a, &b)));
-	cr_assert(zero(int, side_dial(&b, &a)));
+	dial_both();
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)), "%s", logged);
 	cr_assert(zero(int, send_number(&a, 0)));
 	cr_assert(zero(int, send_number(&b, 0)));
@@ -199,8 +197,7 @@ Test(ib, failed_cq_spares_other_interfaces, .init = begin, .fini = end,
 	cr_assert(zero(int, open_side(&b, "fake1:1")));
 	cr_assert(zero(int, side_dial(&c, &b)));
 	cr_assert(zero(int, open_side(&a, "fake0:1")));
-	cr_assert(zero(int, side_dial(&a, &b)));
-	cr_assert(zero(int, side_dial(&b, &a)));
+	dial_both();
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	fake_verbs_event(0, IBV_EVENT_CQ_ERR);
 	cr_expect(until(c.errors));

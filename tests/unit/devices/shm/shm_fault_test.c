@@ -50,8 +50,7 @@ static unsigned int life(int fail)
 	fake.fake_cuda_fail_at(fail, WEFT_CU_OPERATING_SYSTEM);
 	cr_assert(zero(int, side_init(&a, dev, "shm", AF_UNSPEC)));
 	cr_assert(zero(int, side_init(&b, dev, "shm", AF_UNSPEC)));
-	cr_assert(zero(int, side_dial(&a, &b)));
-	cr_assert(zero(int, side_dial(&b, &a)));
+	dial_both();
 	wait_for(dev->ready(a.ep) && dev->ready(b.ep));
 	errors += !!dev->mem_register(gpu1, LEN, WEFT_MEM_CUDA, &mem);
 	errors += !!dev->mem_register(host, LEN, WEFT_MEM_HOST, &plain);
