@@ -166,8 +166,7 @@ static void put_message(struct side *s, struct side *other, struct weft_ep *ep,
 	check_int(
 		s->ops->put(ep, &iov, 1, (uintptr_t)t.buf, t.key, NULL, &w.op),
 		-EINPROGRESS);
-	wait_for(s, other, w.done);
-	check_int(w.status, 0);
+	wait_status(s, other, w, 0);
 	cb->on_message(cb->arg, id, t.buf, len);
 	target_close(&t);
 }

@@ -80,6 +80,12 @@ void put_start(struct side *s, struct wait_op *w, const void *src, size_t len,
 	       uint64_t addr, const void *key);
 void get_start(struct side *s, struct wait_op *w, void *dst, size_t len,
 	       uint64_t addr, const void *key);
+/* Until @w, a struct wait_op, is done, with the status @want. */
+#define wait_status(a, b, w, want)           \
+	do {                                 \
+		wait_for(a, b, (w).done);    \
+		check_int((w).status, want); \
+	} while (0)
 /* Puts or gets and waits for the completion; returns its status. */
 int put_wait(struct side *s, struct side *other, const void *src, size_t len,
 	     uint64_t addr, const void *key, const struct weft_notify *notify);

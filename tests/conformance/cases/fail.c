@@ -143,8 +143,7 @@ static void fail_once(struct side *a, struct side *b, const struct failure *f)
 		pattern_fill(f->get ? peer[i].buf : own[i].buf, f->len, i);
 		/* what is mapped, and streams, are there when it begins */
 		check_int(start(a, f, &own[i], &peer[i], &w[i]), -EINPROGRESS);
-		wait_for(a, b, w[i].done);
-		check_int(w[i].status, 0);
+		wait_status(a, b, w[i], 0);
 		check_moved(f, &own[i], &peer[i]);
 		wait_for(a, b, a->ops->ready(a->ep));
 	}
@@ -192,8 +191,7 @@ static void fail_once(struct side *a, struct side *b, const struct failure *f)
 	/* another endpoint works */
 	if (!f->alone) {
 		check_int(start(a, f, &own[0], &peer[0], &w[0]), -EINPROGRESS);
-		wait_for(a, b, w[0].done);
-		check_int(w[0].status, 0);
+		wait_status(a, b, w[0], 0);
 		check_moved(f, &own[0], &peer[0]);
 	}
 	for (i = 0; i <= others; i++) {

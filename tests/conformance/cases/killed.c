@@ -194,8 +194,7 @@ static void busy_is_not_dead(void)
 	/* its windows are full for four times the timeout */
 	run_for(&a, NULL, 4000);
 	check_int(a.errors, 0);
-	wait_for(&a, &b, w.done);
-	check_int(w.status, 0);
+	wait_status(&a, &b, w, 0);
 	pattern_check("put to a busy peer", t.buf, BIG, 2);
 	target_close(&t);
 	free(src);

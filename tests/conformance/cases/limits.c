@@ -45,15 +45,13 @@ static void fullest_put_and_get(struct side *a, struct side *b,
 	check_int(a->ops->put(a->ep, iov, n, (uintptr_t)t->buf, t->key, NULL,
 			      &w.op),
 		  -EINPROGRESS);
-	wait_for(a, b, w.done);
-	check_int(w.status, 0);
+	wait_status(a, b, w, 0);
 	pattern_check("put of all entries", t->buf, t->len, 2);
 	memset(src, 0, t->len);
 	wait_op_init(&w);
 	check_int(a->ops->get(a->ep, iov, n, (uintptr_t)t->buf, t->key, &w.op),
 		  -EINPROGRESS);
-	wait_for(a, b, w.done);
-	check_int(w.status, 0);
+	wait_status(a, b, w, 0);
 	pattern_check("get of all entries", src, t->len, 2);
 	free(src);
 	free(iov);

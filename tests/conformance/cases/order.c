@@ -167,8 +167,7 @@ static void flushed(void)
 		wait_op_init(&f);
 		if (a.ops->flush(a.ep, &f.op) == -EINPROGRESS) {
 			check_int(a.ops->flush(a.ep, NULL), -EINPROGRESS);
-			wait_for(&a, &b, f.done);
-			check_int(f.status, 0);
+			wait_status(&a, &b, f, 0);
 		}
 		for (i = 0; i < 3; i++) {
 			check_int(w[i].done, 1);
@@ -234,8 +233,7 @@ static void flushed_again(void)
 	check_int(c.second.done, 0);
 	c.second.hook = second_placed;
 	c.second.hook_arg = &c;
-	wait_for(&a, &b, c.second.done);
-	check_int(c.second.status, 0);
+	wait_status(&a, &b, c.second, 0);
 	target_close(&t);
 	free(src);
 	sides_close(&a, &b);
@@ -260,8 +258,7 @@ static void flushed_messages(void)
 		run_for(&a, NULL, 20);
 		check_int(f.done, 0);
 		check_int(a.ops->flush(a.ep, NULL), -EINPROGRESS);
-		wait_for(&a, &b, f.done);
-		check_int(f.status, 0);
+		wait_status(&a, &b, f, 0);
 		check_int(b.messages, sent);
 		check_int(a.ops->flush(a.ep, NULL), 0);
 	}

@@ -74,8 +74,7 @@ static void block_put(struct side *a, struct block *k, unsigned int seed)
 static void block_end(struct side *a, struct side *b, struct block *k,
 		      unsigned int seed)
 {
-	wait_for(a, b, k->w.done);
-	check_int(k->w.status, 0);
+	wait_status(a, b, k->w, 0);
 	pattern_check("block", k->t.buf, LEN, seed);
 	target_check_guards(&k->t);
 	target_close(&k->t);

@@ -87,15 +87,13 @@ static void scattered(void)
 	check_int(
 		a.ops->put(a.ep, iov, 4, (uintptr_t)t.buf, &t.key, NULL, &w.op),
 		-EINPROGRESS);
-	wait_for(&a, &b, w.done);
-	check_int(w.status, 0);
+	wait_status(&a, &b, w, 0);
 	pattern_check("gathered put", t.buf, len, 3);
 	memset(src, 0, len);
 	wait_op_init(&w);
 	check_int(a.ops->get(a.ep, iov, 4, (uintptr_t)t.buf, &t.key, &w.op),
 		  -EINPROGRESS);
-	wait_for(&a, &b, w.done);
-	check_int(w.status, 0);
+	wait_status(&a, &b, w, 0);
 	pattern_check("scattered get", src, len, 3);
 	target_close(&t);
 	free(src);
@@ -123,8 +121,7 @@ static void no_pieces(void)
 			check_int(a.ops->put(a.ep, &iov, 0, (uintptr_t)t.buf,
 					     &t.key, NULL, &w.op),
 				  -EINPROGRESS);
-		wait_for(&a, &b, w.done);
-		check_int(w.status, 0);
+		wait_status(&a, &b, w, 0);
 	}
 	check_int(a.ops->flush(a.ep, NULL), 0);
 	target_check_poison(&t, 0, t.len);
@@ -447,16 +444,14 @@ static void registered(void)
 		check_int(a.ops->put(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
 				     NULL, &w.op),
 			  -EINPROGRESS);
-		wait_for(&a, &b, w.done);
-		check_int(w.status, 0);
+		wait_status(&a, &b, w, 0);
 		pattern_check("put", t.buf, sizes[i], i);
 		target_poison(&local);
 		wait_op_init(&w);
 		check_int(a.ops->get(a.ep, &iov, 1, (uintptr_t)t.buf, &t.key,
 				     &w.op),
 			  -EINPROGRESS);
-		wait_for(&a, &b, w.done);
-		check_int(w.status, 0);
+		wait_status(&a, &b, w, 0);
 		pattern_check("get", iov.addr, sizes[i], i);
 		target_check_poison(&local, 0, 1);
 		target_check_poison(&local, 1 + sizes[i], local.len);

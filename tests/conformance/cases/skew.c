@@ -178,8 +178,7 @@ static void one_is_cut(void)
 	slow(&s, 1u << 1);
 	put_start(&s.stays, &w, s.src, LEN, (uintptr_t)s.t.buf, &s.t.key);
 	atomic_store(&s.relay.cut, 1);
-	wait_for(&s.stays, &s.leaves, w.done);
-	check_int(w.status, -ECONNRESET);
+	wait_status(&s.stays, &s.leaves, w, -ECONNRESET);
 	wait_for(&s.stays, &s.leaves, s.stays.errors && s.leaves.errors);
 	check_int(s.stays.error, -ECONNRESET);
 	side_close(&s.leaves);

@@ -122,8 +122,7 @@ static void flow_close(struct flow *f)
 	unsigned int i;
 
 	for (i = 0; i < BLOCKS; i++) {
-		wait_for(f->from, f->to, f->w[i].done);
-		check_int(f->w[i].status, 0);
+		wait_status(f->from, f->to, f->w[i], 0);
 		target_check_guards(&f->t[i]);
 		target_close(&f->t[i]);
 	}
@@ -402,8 +401,7 @@ static void many_cancelled(void)
 		check_int(w[i].done, 1);
 	run_for(&a, &b, 200);
 	check_int(stall.late, 0);
-	wait_for(&a, &b, o.w.done);
-	check_int(o.w.status, 0);
+	wait_status(&a, &b, o.w, 0);
 	pattern_check("other", t2.buf, len, 3);
 	target_check_guards(&t);
 	target_close(&t);

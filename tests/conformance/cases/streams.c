@@ -138,8 +138,7 @@ static void none_for_gets(void)
 				  (uintptr_t)t.buf + i * LEN, &t.key);
 		}
 		for (i = 0; i < N; i++) {
-			wait_for(&a, &b, w[i].done);
-			check_int(w[i].status, 0);
+			wait_status(&a, &b, w[i], 0);
 		}
 		pattern_check("get", dst, N * LEN, round);
 		/* and the side that answered still sends */
@@ -314,8 +313,7 @@ static void none_later(void)
 		check_int(w.done, 0);
 		shutdown(made[2 * i], SHUT_RDWR);
 		shutdown(made[2 * i + 1], SHUT_RDWR);
-		wait_for(&a, &b, w.done);
-		check_int(w.status, 0);
+		wait_status(&a, &b, w, 0);
 		pattern_check("put", t.buf, LEN, i);
 		target_close(&t);
 		put_checked(from, from == &a ? &b : &a, LEN, i + 20);
