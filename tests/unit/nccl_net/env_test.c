@@ -200,16 +200,21 @@ static void logger(enum nccl_log_level level, unsigned long subsys,
 	va_end(ap);
 }
 
-static void *load(void)
+/* One of the plugins that were built. */
+static const char *built(const char *name)
 {
-	const char *build = getenv("WEFT_BUILD");
-	char path[4096];
-	void *lib;
+	static char path[4200];
 
-	cr_assert(build != NULL, "run it by make check");
-	snprintf(path, sizeof(path), "%s/nccl_net/.libs/libnccl-env-weft.so",
-		 build);
-	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	cr_assert(getenv("WEFT_BUILD") != NULL, "run it by make check");
+	snprintf(path, sizeof(path), "%s/nccl_net/.libs/%s.so",
+		 getenv("WEFT_BUILD"), name);
+	return path;
+}
+
+static void *load(const char *name)
+{
+	void *lib = dlopen(built(name), RTLD_NOW | RTLD_LOCAL);
+
 	cr_assert(lib != NULL, "%s", dlerror());
 	return lib;
 }
@@ -222,7 +227,7 @@ Test(env, missing_net_plugin_is_logged_by_nccl)
 
 	setenv("NCCL_NET_PLUGIN", "weft,/no/where/libnccl-net-weft.so,other",
 	       1);
-	lib = load();
+	lib = load("libnccl-env-weft");
 	v2 = dlsym(lib, "ncclEnvPlugin_v2");
 	cr_assert(v2 != NULL);
 	cr_expect(eq(int, v2->init(2, 32, 3, "", logger), NCCL_SUCCESS));
@@ -241,13 +246,9 @@ Test(env, both_versions_answer_without_the_net_plugin)
 {
 	struct nccl_env_v1 *v1;
 	struct nccl_env_v2 *v2;
-	char path[4096];
-	void *lib;
+	void *lib = load("libnccl-env-weft");
 
-	lib = load();
-	snprintf(path, sizeof(path), "%s/nccl_net/.libs/libnccl-net-weft.so",
-		 getenv("WEFT_BUILD"));
-	setenv("NCCL_NET_PLUGIN", path, 1);
+	setenv("NCCL_NET_PLUGIN", built("libnccl-net-weft"), 1);
 	setenv("NCCL_ALGO", "Ring", 1);
 	v1 = dlsym(lib, "ncclEnvPlugin_v1");
 	v2 = dlsym(lib, "ncclEnvPlugin_v2");
@@ -268,16 +269,9 @@ Test(env, both_versions_answer_without_the_net_plugin)
 /* What the network plugin leaves in the environment after its init. */
 static const char *after_init(int *init, int *ndev)
 {
-	struct nccl_net_v9 *v9;
-	char path[4096];
-	void *lib;
+	void *lib = load("libnccl-net-weft");
+	struct nccl_net_v9 *v9 = dlsym(lib, "ncclNetPlugin_v9");
 
-	cr_assert(getenv("WEFT_BUILD") != NULL, "run it by make check");
-	snprintf(path, sizeof(path), "%s/nccl_net/.libs/libnccl-net-weft.so",
-		 getenv("WEFT_BUILD"));
-	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	cr_assert(lib != NULL, "%s", dlerror());
-	v9 = dlsym(lib, "ncclNetPlugin_v9");
 	*init = v9->init(logger);
 	if (!*init)
 		*init = v9->devices(ndev);

@@ -136,6 +136,13 @@ static void start_loop(void)
 	watch(loop, self[0]);
 }
 
+/* The same, of a program whose worker is driven by its events. */
+static void drive_loop(void)
+{
+	start_loop();
+	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+}
+
 static void fruitless(unsigned int n)
 {
 	while (n--)
@@ -178,8 +185,7 @@ Test(sleep, sleeps_grow_until_an_event)
 {
 	long want = 100 * US;
 
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	first_sleep();
 	cr_expect_eq(watched, 3, "UCP's, ucxx's and the loop's");
 	for (int i = 0; i < 10; i++) {
@@ -209,8 +215,7 @@ static void data(void)
 
 Test(sleep, data_ends_sleep_and_is_progressed)
 {
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	fruitless(FRUITLESS + 3);
 	during = data;
 	cr_expect_eq(weft_uct_worker_progressed(WORKER, 0), 3);
@@ -229,8 +234,7 @@ static void call_soon(void)
 
 Test(sleep, event_loop_work_ends_sleep)
 {
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	fruitless(FRUITLESS + 3);
 	during = call_soon;
 	fruitless(1);
@@ -265,8 +269,7 @@ Test(sleep, pending_signal_is_progressed_before_sleep)
 /* A program that armed, and whose fd is quiet, finds it so afterwards. */
 Test(sleep, idle_fd_is_not_signalled)
 {
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	arm(WORKER);
 	cr_expect(!readable(ucp.efd));
 	first_sleep();
@@ -296,8 +299,7 @@ Test(sleep, without_loop_sleeps_are_short)
 
 Test(sleep, closed_loop_is_not_polled)
 {
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	first_sleep();
 	cr_expect_eq(watched, 3);
 	close(loop);
@@ -315,8 +317,7 @@ Test(sleep, closed_loop_is_not_polled)
 /* A descriptor in the loop that is always ready must not make us spin again. */
 Test(sleep, always_ready_loop_is_ignored)
 {
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	call_soon();
 	fruitless(16 * FRUITLESS);
 	cr_expect_eq(sleeps, 16);
@@ -333,8 +334,7 @@ Test(sleep, always_ready_loop_is_ignored)
 
 Test(sleep, workers_are_independent)
 {
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	weft_uct_event_driven(WORKER, ucp.efd, &calls); /* asked twice */
 	weft_uct_event_driven(OTHER, ucp.efd, &calls);
 	for (int i = 0; i < FRUITLESS - 1; i++) {
@@ -371,8 +371,7 @@ Test(sleep, setting_limits_sleep)
 {
 	setenv("WEFT_UCX_IDLE_WAIT", "150", 1);
 	weft_settings_reset();
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	first_sleep();
 	cr_expect_eq(limit_ns, 100 * US);
 	fruitless(40);
@@ -430,8 +429,7 @@ Test(sleep, forked_child_has_an_epoll_instance_of_its_own)
 	int status;
 	pid_t pid;
 
-	start_loop();
-	weft_uct_event_driven(WORKER, ucp.efd, &calls);
+	drive_loop();
 	arm(WORKER); /* which makes it quiet */
 	pid = fork();
 	if (!pid) {

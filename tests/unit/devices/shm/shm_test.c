@@ -87,6 +87,15 @@ int madvise(void *p, size_t len, int how)
 	return (int)syscall(SYS_madvise, p, len, how);
 }
 
+/* The pattern of a number that nothing before it had. */
+static void send_next(unsigned int *sent)
+{
+	const ssize_t len = a.ops->message_pack(a.ep, 1, pack,
+						(void *)(uintptr_t)++ * sent);
+
+	cr_assert(eq(long, len, SHM_MAX_MESSAGE));
+}
+
 /* Sends while there is room, which progress() may make; how many. */
 static unsigned int send_all(unsigned int progress, unsigned int *sent)
 {
@@ -94,11 +103,7 @@ static unsigned int send_all(unsigned int progress, unsigned int *sent)
 
 	for (;; progress--) {
 		while (a.ops->ready(a.ep))
-			cr_assert(eq(long,
-				     a.ops->message_pack(a.ep, 1, pack,
-							 (void *)(uintptr_t)++ *
-								 sent),
-				     SHM_MAX_MESSAGE));
+			send_next(sent);
 		if (!progress)
 			return *sent - before;
 		side_progress(&a);
@@ -108,10 +113,7 @@ static unsigned int send_all(unsigned int progress, unsigned int *sent)
 static void send_each(unsigned int n, unsigned int *sent)
 {
 	for (; n; n--) {
-		cr_assert(eq(long,
-			     a.ops->message_pack(a.ep, 1, pack,
-						 (void *)(uintptr_t)++ * sent),
-			     SHM_MAX_MESSAGE));
+		send_next(sent);
 		cr_assert(until(b.messages == *sent));
 	}
 }
