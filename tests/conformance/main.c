@@ -18,7 +18,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIMIT_S 120
+#include "util/util.h"
+
+#define LIMIT_S	  120
+#define TESTS_MAX 200 /* of a row */
 
 /* The device's, but who calls for messages is a test that is skipped. */
 static struct weft_dev_ops blocks_ops;
@@ -153,39 +156,79 @@ static bool applies(const struct conformance_test *list)
 	return !row->gpu || moves_blocks(list);
 }
 
-static const char *run_one(const struct conformance_test *t, bool *ok)
-{
-	static char why[SKIP_REASON_MAX + 8];
-	int status;
-	pid_t pid;
+struct running {
+	pid_t pid; /* 0: not begun */
+	char *skip_reason;
+};
 
+static void begin_test(const struct conformance_test *t, struct running *r)
+{
+	r->skip_reason = mmap(NULL, SKIP_REASON_MAX, PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(r->skip_reason != MAP_FAILED, "out of memory");
 	fflush(NULL);
-	pid = fork();
-	if (!pid) {
+	r->pid = fork();
+	if (!r->pid) {
+		skip_reason = r->skip_reason;
 		alarm(LIMIT_S);
 		t->run();
 		exit(0);
 	}
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+}
+
+/* Waits for its end; returns whether it is right. */
+static bool end_test(struct running *r, char *why, size_t len)
+{
+	int status;
+
+	while (waitpid(r->pid, &status, 0) < 0 && errno == EINTR)
 		;
-	*ok = WIFEXITED(status) &&
-	      (!WEXITSTATUS(status) || WEXITSTATUS(status) == 77);
-	if (WIFSIGNALED(status)) {
-		snprintf(why, sizeof(why), "killed by signal %d",
-			 WTERMSIG(status));
-		return why;
+	why[0] = '\0';
+	if (WIFSIGNALED(status))
+		snprintf(why, len, " killed by signal %d", WTERMSIG(status));
+	else if (WEXITSTATUS(status) == 77)
+		snprintf(why, len, " # SKIP %s", r->skip_reason);
+	munmap(r->skip_reason, SKIP_REASON_MAX);
+	r->pid = 0;
+	return WIFEXITED(status) &&
+	       (!WEXITSTATUS(status) || WEXITSTATUS(status) == 77);
+}
+
+/*
+ * Those of the row that apply, in order.  Where processes share no adapter
+ * those that mostly wait begin before the others.
+ */
+static void run_row(const char *part, unsigned int *n, unsigned int *failed)
+{
+	static struct running running[TESTS_MAX];
+	const struct conformance_test *tests[TESTS_MAX];
+	char why[SKIP_REASON_MAX + 32];
+	unsigned int count = 0, i, k;
+	bool ok;
+
+	for (i = 0; i < ARRAY_SIZE(lists); i++)
+		for (k = 0; applies(lists[i]) && lists[i][k].name; k++)
+			if (!part || strstr(lists[i][k].name, part)) {
+				check(count < TESTS_MAX, "TESTS_MAX");
+				tests[count++] = &lists[i][k];
+			}
+	for (i = 0; i < count && row->sockets; i++)
+		if (tests[i]->waits)
+			begin_test(tests[i], &running[i]);
+	for (i = 0; i < count; i++) {
+		if (!running[i].pid)
+			begin_test(tests[i], &running[i]);
+		ok = end_test(&running[i], why, sizeof(why));
+		*failed += !ok;
+		printf("%s %u - %s: %s%s\n", ok ? "ok" : "not ok", ++*n,
+		       row->name, tests[i]->name, why);
 	}
-	if (WEXITSTATUS(status) != 77)
-		return NULL;
-	snprintf(why, sizeof(why), "# SKIP %s", skip_reason);
-	return why;
 }
 
 int main(int argc, char **argv)
 {
-	const char *dev = NULL, *part = NULL, *why;
-	unsigned int n = 0, failed = 0, i, j, k;
-	bool ok;
+	const char *dev = NULL, *part = NULL;
+	unsigned int n = 0, failed = 0, i;
 	int opt;
 
 	while ((opt = getopt(argc, argv, "d:t:")) != -1) {
@@ -196,29 +239,12 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	skip_reason = mmap(NULL, SKIP_REASON_MAX, PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (skip_reason == MAP_FAILED)
-		return 2;
-	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
 		row = &rows[i];
 		if (dev && strcmp(dev, row->name))
 			continue;
 		prepare_row(&rows[i]);
-		for (j = 0; j < sizeof(lists) / sizeof(*lists); j++) {
-			if (!applies(lists[j]))
-				continue;
-			for (k = 0; lists[j][k].name; k++) {
-				if (part && !strstr(lists[j][k].name, part))
-					continue;
-				why = run_one(&lists[j][k], &ok);
-				failed += !ok;
-				printf("%s %u - %s: %s%s%s\n",
-				       ok ? "ok" : "not ok", ++n, row->name,
-				       lists[j][k].name, why ? " " : "",
-				       why ? why : "");
-			}
-		}
+		run_row(part, &n, &failed);
 		leave_row(&rows[i]);
 	}
 	printf("1..%u%s\n", n, n ? "" : " # SKIP weft was built without it");

@@ -126,6 +126,7 @@ unsigned int count_descriptors(void);
 struct conformance_test {
 	const char *name;
 	void (*run)(void);
+	bool waits; /* most of its time: others may run beside it */
 };
 extern const struct conformance_test message_tests[], put_tests[],
 	order_tests[], stall_tests[], end_tests[], killed_tests[], meet_tests[],

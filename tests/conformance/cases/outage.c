@@ -275,13 +275,13 @@ static void closing(void)
 }
 
 const struct conformance_test outage_tests[] = {
-	{ "an idle pair outlives an outage", idle },
-	{ "traffic outlives an outage", under_traffic },
-	{ "an idle pair learns of a long outage", long_idle },
-	{ "traffic fails in a long outage", long_traffic },
-	{ "an idle bulk socket that dies is replaced", idle_bulk_dies },
-	{ "a busy bulk socket that dies is replaced", busy_bulk_dies },
+	{ "an idle pair outlives an outage", idle, true },
+	{ "traffic outlives an outage", under_traffic, true },
+	{ "an idle pair learns of a long outage", long_idle, true },
+	{ "traffic fails in a long outage", long_traffic, true },
+	{ "an idle bulk socket that dies is replaced", idle_bulk_dies, true },
+	{ "a busy bulk socket that dies is replaced", busy_bulk_dies, true },
 	{ "an interface that has nothing to lose is closed amid an outage",
-	  closing },
+	  closing, true },
 	{ NULL, NULL },
 };
