@@ -20,7 +20,7 @@
 
 #define N	   600
 #define LEN	   100
-#define HOLD_MS	   500
+#define HOLD_MS	   200
 #define PATIENCE_S 60
 
 static struct host h;
