@@ -6,11 +6,11 @@ import subprocess
 import tempfile
 
 from . import counters
-from .cluster import FOREIGN, weft_command
+from .cluster import own_environ, weft_command
 
 
 def clean_env(extra=None):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    env = own_environ()
     env["UCX_WARN_UNUSED_ENV_VARS"] = "n"
     env.update(extra or {})
     return env

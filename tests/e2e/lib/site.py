@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from . import counters
-from .cluster import FOREIGN, weft_command
+from .cluster import own_environ, weft_command
 from .netns import Network
 from .program import last_json
 from .tap import Skip, check
@@ -91,8 +91,7 @@ class Site:
         shutil.copy(f"{self.folder}/.bashrc", f"{self.folder}/.bash_profile")
 
     def env(self):
-        env = {name: value for name, value in os.environ.items()
-               if not name.startswith(FOREIGN)}
+        env = own_environ()
         path = [f"{self.folder}/bin", *self.path, env["PATH"], "/usr/sbin"]
         env.update(self.settings, HOME=self.folder, USER="root",
                    LOGNAME="root", PATH=":".join(path))
