@@ -8,7 +8,23 @@
 // tests/check/order.sh compares the orders in both; write_byte() and what read_record()
 // asserts are the caller's.
 #include <relacy/relacy.hpp>
+#include <cstdlib>
 using namespace rl;
+
+// The order in the line that the argument names is as if it were relaxed.
+static int weak_line;
+
+static memory_order in_line(int line, memory_order order)
+{
+	return line == weak_line ? mo_relaxed : order;
+}
+
+#undef memory_order_acquire
+#undef memory_order_release
+#undef memory_order_seq_cst
+#define memory_order_acquire in_line(__LINE__, mo_acquire), $
+#define memory_order_release in_line(__LINE__, mo_release), $
+#define memory_order_seq_cst in_line(__LINE__, mo_seq_cst), $
 
 // Words of the ring; a record is a header and as many words as that says.
 enum { RING = 7, MOST = 2, RECORDS = 4 };
@@ -188,9 +204,11 @@ struct ring : test_suite<ring, 2> {
 	}
 };
 
-int main()
+int main(int argc, char **argv)
 {
 	test_params params;
+
+	weak_line = argc > 1 ? atoi(argv[1]) : 0;
 
 	params.search_type = fair_context_bound_scheduler_type;
 	params.context_bound = 4;
