@@ -6,6 +6,7 @@
 . "$WEFT_SRC/tests/lib/rooms.sh"
 . "$WEFT_SRC/tests/lib/ucx_source.sh"
 cd "$WEFT_SRC" || exit 99
+tap_folder
 mapfile -t pages < <(project_files '*.md' | grep -v '^man/')
 mapfile -t pictures < <(project_files 'docs/*.pic')
 mapfile -t sources < <(product_files | grep -v '^tools/')
@@ -81,8 +82,9 @@ mapfile -t quoted < <({
 	s/: Address already in use$//')
 strings=$(cat "${sources[@]}" | tr '\n' ' ' | sed 's/"[ \t]*"//g')
 tap_nothing "messages that troubleshooting.md explains are weft's" "$(
+	tr '"' '\n' <<<"$strings" >"$tap_tmp/strings"
 	for pattern in "${quoted[@]}"; do
-		grep -q -- "$pattern" <<<"$strings" || echo "$pattern"
+		grep -q -- "$pattern" "$tap_tmp/strings" || echo "$pattern"
 	done)"
 # A message asks for something with a verb behind a mark: "; raise the limit".
 asks='[;:(,]( or| see)?|\bor|\band'
