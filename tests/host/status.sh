@@ -109,7 +109,8 @@ print(sent)
 PY
 export UCX_TLS=weft_tcp
 mkdir "$tap_tmp/prometheus"
-if (unset EXCHANGE_LOOK
+# a get is counted by who served it as it hears that all has come
+if (export EXCHANGE_LOOK=true
     WEFT_STATS=prometheus:$tap_tmp/prometheus exchange "$v" "$v" block large); then
 	between "for Prometheus: a file of each process, with what it has sent" $large \
 		"$(python3 "$tap_tmp/prometheus.py" "$tap_tmp"/prometheus/*-ucx.prom 2>&1)" \
