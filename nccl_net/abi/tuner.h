@@ -9,6 +9,15 @@
 
 #include "nccl_net/abi/net.h"
 
+/* ncclFunc_t, the same in 2.21 to 2.30 */
+enum nccl_func {
+	NCCL_BROADCAST = 0,
+	NCCL_REDUCE = 1,
+	NCCL_ALL_GATHER = 2,
+	NCCL_REDUCE_SCATTER = 3,
+	NCCL_ALL_REDUCE = 4,
+};
+
 /*
  * weft changes none of these: costs of algorithms, constants, NVLink domains.
  */

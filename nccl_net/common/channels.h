@@ -4,7 +4,7 @@
  *
  * Over TCP, with one GPU a node, NCCL builds two channels, which cannot fill
  * the wire: its step pipeline is too short.  Four can, but slow down small
- * collectives, for which the tuner lowers the number (tuner.h); so
+ * collectives, for which the tuner lowers the number (api/tuner.c); so
  * NCCL_MIN_NCHANNELS is set only if NCCL asks the tuner.  Sends and receives go
  * in pieces of 128 KiB, each of which costs NCCL's one thread a posted receive
  * and two completions: with 512 KiB, the most that NCCL's buffers allow, they

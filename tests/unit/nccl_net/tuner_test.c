@@ -6,7 +6,6 @@
 #include "nccl_net/abi/tuner.h"
 #include "nccl_net/common/channels.h"
 #include "nccl_net/net/net.h"
-#include "nccl_net/api/tuner.h"
 #include "tests/unit/nccl_net/pair.h"
 #include "util/util.h"
 
@@ -170,12 +169,14 @@ Test(tuner, channels_per_size_in_every_version)
 
 Test(tuner, rank_share_decides_channels)
 {
-	cr_expect(
-		eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 4 * MIB), 1));
-	cr_expect(
-		eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 16 * MIB), 2));
-	cr_expect(
-		eq(int, weft_tuner_channels(16, NCCL_ALL_REDUCE, 64 * MIB), 0));
+	void *ctx;
+
+	over_weft();
+	ctx = start(6, 16, 2);
+	cr_expect(eq(int, ask(6, ctx, NCCL_ALL_REDUCE, 4 * MIB), 1));
+	cr_expect(eq(int, ask(6, ctx, NCCL_ALL_REDUCE, 16 * MIB), 2));
+	cr_expect(eq(int, ask(6, ctx, NCCL_ALL_REDUCE, 64 * MIB), 0));
+	end(6, ctx);
 }
 
 Test(tuner, unknown_collectives_are_not_tuned)
@@ -226,6 +227,7 @@ Test(tuner, channels_are_never_raised)
 	size_t r, p, bytes, per;
 	int func, n;
 
+	over_weft();
 	for (r = 0; r < ARRAY_SIZE(all_ranks); r++)
 		for (p = 0; p < ARRAY_SIZE(threads); p++)
 			for (func = 0; func <= NCCL_ALL_REDUCE; func++)
@@ -234,8 +236,8 @@ Test(tuner, channels_are_never_raised)
 					per = threads[p]
 						      ? threads[p]
 						      : 512 * 8 * all_ranks[r];
-					n = weft_tuner_channels(all_ranks[r],
-								func, bytes);
+					n = ask(6, start(6, all_ranks[r], 2),
+						func, bytes);
 					cr_assert(n <= own(bytes, per),
 						  "%d of %zu bytes, %zu ranks",
 						  n, bytes, all_ranks[r]);
