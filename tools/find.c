@@ -144,6 +144,12 @@ static const struct kind nccl_kind = {
 	.ask = ask_nccl,
 };
 
+void tool_answer(int out, const void *answer, size_t len)
+{
+	/* no destructors: of what, is not known */
+	_exit(write(out, answer, len) != (ssize_t)len);
+}
+
 static void probe_library(const void *about, const char *name, int out)
 {
 	const struct kind *kind = about;
@@ -163,51 +169,40 @@ static void probe_library(const void *about, const char *name, int out)
 		snprintf(l.why, sizeof(l.why), "%s",
 			 dlerror() ?: "it does not say its version");
 	}
-	if (write(out, &l, sizeof(l)) != sizeof(l))
-		_exit(1);
-	_exit(0);
+	tool_answer(out, &l, sizeof(l));
 }
 
-/* Read what the child writes within 10 s.  -1 unless it exits with 0. */
-static ssize_t read_child(pid_t pid, int fd, void *buf, size_t len)
+/* What the child writes into @fd until it ends, or for so long. */
+static size_t read_child(pid_t pid, int fd, void *buf, size_t len)
 {
-	const uint64_t end = weft_now_ms() + 10000;
+	const uint64_t end = weft_now_ms() + TOOL_CHILD_MS;
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	uint64_t now;
 	size_t have = 0;
 	ssize_t n = 1;
-	int status;
 
-	while (have < len && (now = weft_now_ms()) < end) {
+	while (have < len && n > 0 && (now = weft_now_ms()) < end) {
 		if (poll(&p, 1, (int)(end - now)) <= 0)
 			continue;
 		n = read(fd, (char *)buf + have, len - have);
-		if (n <= 0)
-			break;
-		have += (size_t)n;
+		have += n > 0 ? (size_t)n : 0;
 	}
 	close(fd);
-	if (weft_now_ms() >= end)
-		kill(pid, SIGKILL);
-	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) ||
-	    WEXITSTATUS(status))
-		return -1;
-	return (ssize_t)have;
+	/* do not wait for one that a driver holds in the kernel */
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, weft_now_ms() < end ? 0 : WNOHANG);
+	return have;
 }
 
-/*
- * @probe runs in a child, to keep constructors of what it loads out of this
- * process; it writes to @out and ends it.  How much of @answer came, or -1.
- */
-static ssize_t
-ask_child(void (*probe)(const void *about, const char *name, int out),
-	  const void *about, const char *name, void *answer, size_t len)
+size_t
+tool_ask_child(void (*probe)(const void *about, const char *name, int out),
+	       const void *about, const char *name, void *answer, size_t len)
 {
 	int fds[2];
 	pid_t pid;
 
 	if (pipe(fds))
-		return -1;
+		return 0;
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
@@ -221,7 +216,7 @@ ask_child(void (*probe)(const void *about, const char *name, int out),
 	if (pid > 0)
 		return read_child(pid, fds[0], answer, len);
 	close(fds[0]);
-	return -1;
+	return 0;
 }
 
 static void run_probe(const struct kind *kind, const char *name,
@@ -229,7 +224,7 @@ static void run_probe(const struct kind *kind, const char *name,
 {
 	struct tool_library got;
 
-	if (ask_child(probe_library, kind, name, &got, sizeof(got)) !=
+	if (tool_ask_child(probe_library, kind, name, &got, sizeof(got)) !=
 	    sizeof(got)) {
 		snprintf(l->why, sizeof(l->why), "'%.200s' crashes when loaded",
 			 name);
@@ -260,15 +255,13 @@ static void probe_plugin(const void *nothing, const char *name, int out)
 	/* in every version the name comes first */
 	if (handle && (!plugin || strcmp(*plugin, "weft")))
 		snprintf(why, sizeof(why), "it is not weft's network plugin");
-	if (write(out, why, sizeof(why)) != sizeof(why))
-		_exit(1);
-	_exit(0);
+	tool_answer(out, why, sizeof(why));
 }
 
 bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX])
 {
 	snprintf(why, TOOL_WHY_MAX, "it crashes when loaded");
-	return ask_child(probe_plugin, NULL, name, why, TOOL_WHY_MAX) ==
+	return tool_ask_child(probe_plugin, NULL, name, why, TOOL_WHY_MAX) ==
 		       TOOL_WHY_MAX &&
 	       !*why;
 }
@@ -293,15 +286,15 @@ bool tool_ask_python(const char *code, const char *arg,
 {
 	const char *venv = getenv("VIRTUAL_ENV");
 	const struct script script = { code, arg };
-	ssize_t n;
+	size_t n;
 
 	if (venv && *venv)
 		snprintf(python, TOOL_PATH_MAX, "%s/bin/python", venv);
 	else
 		snprintf(python, TOOL_PATH_MAX, "python3");
-	n = ask_child(run_python, &script, python, out, len - 1);
-	out[n > 0 ? n : 0] = '\0';
-	return n > 0;
+	n = tool_ask_child(run_python, &script, python, out, len - 1);
+	out[n] = '\0';
+	return n;
 }
 
 /* Ask Python itself: only it knows its search path. */

@@ -74,6 +74,18 @@ struct tool_library {
 bool tool_probe_nccl(const char *name, char why[TOOL_WHY_MAX]);
 
 /*
+ * Runs @probe in a child, to keep constructors of what it loads, and a driver
+ * that never answers, out of this process; it ends with tool_answer().  How
+ * much of @answer came within TOOL_CHILD_MS.
+ */
+#define TOOL_CHILD_MS 10000
+size_t
+tool_ask_child(void (*probe)(const void *about, const char *name, int out),
+	       const void *about, const char *name, void *answer, size_t len);
+void tool_answer(int out, const void *answer, size_t len)
+	__attribute__((noreturn));
+
+/*
  * What this environment's Python prints for @code with @arg, which may be NULL.
  * False: nothing, or there is no Python.  @python is set in any case.
  */
@@ -93,8 +105,6 @@ void info_install(void);
 enum info_entry { INFO_NO_WAY, INFO_BY_RUN, INFO_ENTERED };
 enum info_entry info_ucx(void);
 int info_nccl(void);
-/* Query the driver in a child process; info_gpu() prints the result. */
-void info_gpu_begin(void);
 void info_gpu(void);
 /* Print the folder through which processes meet, or why it cannot be used. */
 void info_folder(void);

@@ -349,7 +349,6 @@ static int info_host(bool check)
 	       (unsigned long long)weft_host_id(),
 	       (unsigned long long)weft_netns_id(), weft_host_cpus());
 	info_install();
-	info_gpu_begin();
 	used = print_interfaces();
 	entry = info_ucx();
 	info_gpu();

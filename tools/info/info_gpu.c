@@ -1,28 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * weft info: the GPUs, and what would carry memory between each two of them.
- * A child queries the driver, which may be slow or never answer; the child's
- * exit closes what it opens.  Creates no CUDA context.
+ * A child queries the driver, which may never answer; its exit closes what it
+ * opens.  Creates no CUDA context.
  */
 #include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "host/gpu.h"
 #include "host/pci.h"
 #include "host/rundir.h"
 #include "tools/tool.h"
-#include "util/clock.h"
 #include "util/drivers/cuda.h"
 #include "util/log.h"
-
-#define ANSWER_MS 900
 
 /* The GPUs that CUDA shows. */
 struct driver {
@@ -35,10 +29,7 @@ struct driver {
 };
 
 static struct {
-	pid_t pid;
-	int fd; /* -1: there is no child */
-	uint64_t end_ms;
-	struct weft_gpus gpus;
+	struct weft_gpus gpus; /* comes first: it takes no CUDA */
 	struct driver driver;
 } query;
 
@@ -87,7 +78,7 @@ static void query_driver_gpus(struct driver *d)
 	weft_cuda_leave(&s);
 }
 
-static void __attribute__((noreturn)) run_child(int out)
+static void run_child(const void *nothing, const char *name, int out)
 {
 	const char *why;
 
@@ -100,77 +91,25 @@ static void __attribute__((noreturn)) run_child(int out)
 		snprintf(query.driver.why, sizeof(query.driver.why), "%s", why);
 	else
 		query_driver_gpus(&query.driver);
-	if (write(out, &query.driver, sizeof(query.driver)) !=
-	    sizeof(query.driver))
-		_exit(1);
-	_exit(0);
-}
-
-void info_gpu_begin(void)
-{
-	int fds[2];
-
-	query.fd = -1;
-	query.end_ms = weft_now_ms() + ANSWER_MS;
-	if (pipe(fds))
-		return;
-	fflush(stdout);
-	query.pid = fork();
-	if (!query.pid) {
-		close(fds[0]);
-		run_child(fds[1]);
-	}
-	close(fds[1]);
-	if (query.pid > 0)
-		query.fd = fds[0];
-	else
-		close(fds[0]);
+	tool_answer(out, &query.driver, sizeof(query.driver));
 }
 
 /* ---- its answer ---------------------------------------------------------- */
 
-static bool read_answer(void *buf, size_t len)
-{
-	struct pollfd p = { .fd = query.fd, .events = POLLIN };
-	size_t have = 0;
-	uint64_t now;
-	ssize_t n;
-
-	while (have < len) {
-		now = weft_now_ms();
-		if (poll(&p, 1,
-			 now < query.end_ms ? (int)(query.end_ms - now) : 0) <=
-		    0)
-			return false;
-		n = read(query.fd, (char *)buf + have, len - have);
-		if (n <= 0)
-			return false;
-		have += (size_t)n;
-	}
-	return true;
-}
-
 /* True: at least the list of GPUs has come. */
-static bool collect_answer(void)
+static bool ask_driver(void)
 {
 	struct driver *d = &query.driver;
-	bool list;
-	int status;
+	const size_t all = sizeof(query.gpus) + sizeof(*d);
+	const size_t have = tool_ask_child(run_child, NULL, NULL, &query, all);
 
-	if (query.fd < 0)
-		return false;
-	list = read_answer(&query.gpus, sizeof(query.gpus));
-	if (!list || !read_answer(d, sizeof(*d))) {
+	if (have < all) {
 		d->n = 0;
 		snprintf(d->why, sizeof(d->why),
-			 "the driver did not answer within %g s",
-			 ANSWER_MS / 1000.);
+			 "the driver gave no answer within %d s",
+			 TOOL_CHILD_MS / 1000);
 	}
-	close(query.fd);
-	/* do not wait: the driver may hang in the kernel */
-	kill(query.pid, SIGKILL);
-	waitpid(query.pid, &status, WNOHANG);
-	return list;
+	return have >= sizeof(query.gpus);
 }
 
 static int find_cuda_gpu(const char *busid)
@@ -266,10 +205,8 @@ void info_gpu(void)
 	unsigned int a, b;
 
 	puts("\nGPUs, and how their memory moves between processes of this host");
-	if (!collect_answer()) {
-		printf("  unknown: %s\n",
-		       query.fd < 0 ? "cannot start a process to ask the driver"
-				    : query.driver.why);
+	if (!ask_driver()) {
+		printf("  unknown: %s\n", query.driver.why);
 		return;
 	}
 	for (a = 0; a < g->n && !g->gpu[a].here; a++)
@@ -293,6 +230,4 @@ void info_gpu(void)
 	for (a = 0; a < g->n; a++)
 		for (b = a + 1; b < g->n; b++)
 			print_pair(a, b);
-	puts("  Rings are used between processes that share a network namespace "
-	     "or the run\n  folder (WEFT_RUN_DIR), TCP between others.");
 }
