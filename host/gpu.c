@@ -14,6 +14,7 @@
 #include "host/pci.h"
 #include "util/drivers/cuda.h"
 #include "util/drivers/nvml.h"
+#include "util/file.h"
 #include "util/parse.h"
 #include "util/util.h"
 
@@ -25,20 +26,13 @@
 /* "0x10de"; 0: no such file */
 static uint64_t read_number(const char *busid, const char *what)
 {
-	char path[PATH_MAX], text[32] = "";
+	char path[PATH_MAX], text[32];
 	uint64_t n = 0;
-	FILE *f;
 
 	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/%s",
 		 weft_sysfs_root, busid, what);
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	if (fgets(text, sizeof(text), f)) {
-		text[strcspn(text, "\n")] = '\0';
-		weft_parse_u64(text, 0, UINT32_MAX, &n);
-	}
-	fclose(f);
+	weft_file_read(path, text, sizeof(text));
+	weft_parse_u64(text, 0, UINT32_MAX, &n);
 	return n;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "host/host.h"
+#include "util/file.h"
 #include "util/hash.h"
 #include "util/log.h"
 #include "util/parse.h"
@@ -31,23 +32,6 @@ static uint64_t host_id;
 static bool known;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static ssize_t read_text(const char *path, char *buf, size_t len)
-{
-	const int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return -errno;
-	n = read(fd, buf, len - 1);
-	if (n < 0)
-		n = -errno;
-	close(fd);
-	if (n > 0 && buf[n - 1] == '\n')
-		n--;
-	buf[n > 0 ? n : 0] = '\0';
-	return n;
-}
-
 static void read_host_id(void)
 {
 	char boot[64];
@@ -58,7 +42,7 @@ static void read_host_id(void)
 		unknown.host = (uintptr_t)&boot ^ (uint64_t)getpid() << 32;
 		unknown.netns = ~unknown.host;
 	}
-	n = read_text(BOOT_ID, boot, sizeof(boot));
+	n = weft_file_read(BOOT_ID, boot, sizeof(boot));
 	known = n > 0;
 	host_id = known ? weft_hash_u64("weft host", boot, (size_t)n)
 			: unknown.host;
@@ -152,7 +136,7 @@ static unsigned int read_quota_v2(char *path)
 
 	for (;;) {
 		snprintf(file, sizeof(file), "/sys/fs/cgroup%s/cpu.max", path);
-		if (read_text(file, text, sizeof(text)) > 0) {
+		if (weft_file_read(file, text, sizeof(text)) > 0) {
 			period = strchr(text, ' ');
 			if (period) {
 				*period++ = '\0';
@@ -173,11 +157,11 @@ static unsigned int read_quota_v1(const char *path)
 
 	snprintf(file, sizeof(file), "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us",
 		 path);
-	if (read_text(file, quota, sizeof(quota)) <= 0)
+	if (weft_file_read(file, quota, sizeof(quota)) <= 0)
 		return 0;
 	snprintf(file, sizeof(file), "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us",
 		 path);
-	if (read_text(file, period, sizeof(period)) <= 0)
+	if (weft_file_read(file, period, sizeof(period)) <= 0)
 		return 0;
 	return parse_quota(quota, period);
 }
@@ -188,7 +172,7 @@ static unsigned int count_cgroup(void)
 	unsigned int cpus = 0;
 	char text[4096], *line, *save, *names, *path;
 
-	if (read_text("/proc/self/cgroup", text, sizeof(text)) <= 0)
+	if (weft_file_read("/proc/self/cgroup", text, sizeof(text)) <= 0)
 		return 0;
 	for (line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save)) {

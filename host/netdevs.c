@@ -9,6 +9,7 @@
 #include "host/pci.h"
 #include "host/verbs.h"
 #include "settings/table.h"
+#include "util/file.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
@@ -37,7 +38,6 @@ bool weft_netdev_read_verbs(const char *dev, unsigned int which,
 	const size_t len = strcspn(dev, ":");
 	uint64_t port = 1;
 	char path[512];
-	FILE *f;
 
 	*name = '\0';
 	if (!is_file_name(dev, len) ||
@@ -50,12 +50,7 @@ bool weft_netdev_read_verbs(const char *dev, unsigned int which,
 	else
 		snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/parent",
 			 weft_sysfs_root, (int)len, dev);
-	f = fopen(path, "re");
-	if (!f)
-		return false;
-	if (fgets(name, IF_NAMESIZE, f))
-		name[strcspn(name, "\n")] = '\0';
-	fclose(f);
+	weft_file_read(path, name, IF_NAMESIZE);
 	return *name;
 }
 

@@ -2,12 +2,12 @@
 #include "host/pci.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "util/file.h"
 #include "util/parse.h"
 #include "util/util.h"
 
@@ -26,19 +26,9 @@ static int read_numa(const char *folder)
 {
 	char path[PATH_MAX + 16], text[32];
 	uint64_t node;
-	ssize_t n;
-	int fd;
 
 	snprintf(path, sizeof(path), "%s/numa_node", folder);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (n <= 0)
-		return -1;
-	text[n] = '\0';
-	text[strcspn(text, "\n")] = '\0';
+	weft_file_read(path, text, sizeof(text));
 	/* fails for "-1", which means that the firmware does not say */
 	return weft_parse_u64(text, 0, 65535, &node) ? -1 : (int)node;
 }

@@ -23,6 +23,7 @@
 #include "host/host.h"
 #include "host/rundir.h"
 #include "settings/settings.h"
+#include "util/file.h"
 #include "util/hash.h"
 #include "util/util.h"
 
@@ -156,15 +157,11 @@ static bool check_transports(struct weft_samehost *host)
  */
 static unsigned int read_driver_version(void)
 {
-	FILE *f = fopen(weft_driver_file, "re");
-	char line[256] = "", *word, *save;
+	char line[256], *word, *save;
 	unsigned int major = 0;
 
-	if (!f)
-		return 0;
-	if (!fgets(line, sizeof(line), f))
-		line[0] = '\0';
-	fclose(f);
+	weft_file_read(weft_driver_file, line, sizeof(line));
+	line[strcspn(line, "\n")] = '\0';
 	word = strtok_r(line, " \t", &save);
 	while (word && !isdigit((unsigned char)*word))
 		word = strtok_r(NULL, " \t", &save);

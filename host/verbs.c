@@ -17,6 +17,7 @@
 #include "bootstrap/address.h"
 #include "host/gpu.h"
 #include "settings/settings.h"
+#include "util/file.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
@@ -40,21 +41,14 @@ static bool read_line(char *text, size_t len, const char *fmt, ...)
 static bool read_line(char *text, size_t len, const char *fmt, ...)
 {
 	char path[512];
-	int fd, at = snprintf(path, sizeof(path), "%s/", weft_sysfs_root);
+	int at = snprintf(path, sizeof(path), "%s/", weft_sysfs_root);
 	va_list ap;
-	ssize_t n;
 
 	va_start(ap, fmt);
 	vsnprintf(path + at, sizeof(path) - (size_t)at, fmt, ap);
 	va_end(ap);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	if (weft_file_read(path, text, len) <= 0)
 		return false;
-	n = read(fd, text, len - 1);
-	close(fd);
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	return true;
 }

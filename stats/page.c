@@ -93,15 +93,8 @@ static int make_file(int dir, char name[32])
 
 void weft_page_program(char *to, size_t len)
 {
-	const int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-	const ssize_t n = fd < 0 ? -1 : read(fd, to, len - 1);
-
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
+	if (weft_file_read("/proc/self/comm", to, len) <= 0)
 		snprintf(to, len, "%s", program_invocation_short_name);
-	else
-		to[strcspn(to, "\n")] = '\0';
 }
 
 static void fill_head(const char *runtime)

@@ -8,6 +8,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+ssize_t weft_file_read(const char *path, char *text, size_t len)
+{
+	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -errno : read(fd, text, len - 1);
+
+	if (fd >= 0) {
+		n = n < 0 ? -errno : n;
+		close(fd);
+	}
+	if (n > 0 && text[n - 1] == '\n')
+		n--;
+	text[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
 bool weft_file_allows(size_t size)
 {
 	struct rlimit limit;

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Open files in folders that others may write to. */
+/* Small files, and files in folders that others may write to. */
 #ifndef WEFT_UTIL_FILE_H
 #define WEFT_UTIL_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct statx;
+
+/*
+ * A file of /proc or /sys as a string, without its last newline, cut to @len.
+ * The length, or -errno with an empty @text.
+ */
+ssize_t weft_file_read(const char *path, char *text, size_t len);
 
 /*
  * May a file of this process, or memfd, have @size bytes?  Beyond RLIMIT_FSIZE

@@ -13,20 +13,16 @@
 #include "tools/check/check.h"
 #include "tools/tool.h"
 #include "ucx_tl/ucxenv.h"
+#include "util/file.h"
 #include "util/util.h"
 
 /* What the kernel says of NVIDIA's module, as it says it. */
 static void print_driver(void)
 {
 	static const char prefix[] = "NVRM version: ";
-	char line[256] = "";
-	FILE *file = fopen("/proc/driver/nvidia/version", "re");
+	char line[256];
 
-	if (file) {
-		if (!fgets(line, sizeof(line), file))
-			*line = '\0';
-		fclose(file);
-	}
+	weft_file_read("/proc/driver/nvidia/version", line, sizeof(line));
 	line[strcspn(line, "\n")] = '\0';
 	if (!strncmp(line, prefix, sizeof(prefix) - 1))
 		puts(line + sizeof(prefix) - 1);

@@ -13,6 +13,7 @@
 
 #include "host/rundir.h"
 #include "tools/tool.h"
+#include "util/file.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include "util/util.h"
@@ -27,17 +28,6 @@
 
 /* linux/proc_ns.h: PROC_PID_INIT_INO */
 #define HOST_NAMESPACE "pid:[4026531836]"
-
-/* Reads a line of a file; false: there is none. */
-static bool read_line(const char *path, char *line, size_t len)
-{
-	FILE *f = fopen(path, "re");
-	bool ok = f && fgets(line, (int)len, f);
-
-	if (f)
-		fclose(f);
-	return ok;
-}
 
 static bool is_needed(void)
 {
@@ -56,10 +46,8 @@ static unsigned int count_ranges(void)
 	char line[32];
 	uint64_t max = 32768;
 
-	if (read_line("/proc/sys/kernel/pid_max", line, sizeof(line))) {
-		line[strcspn(line, "\n")] = '\0';
-		weft_parse_u64(line, 1, UINT32_MAX, &max);
-	}
+	weft_file_read("/proc/sys/kernel/pid_max", line, sizeof(line));
+	weft_parse_u64(line, 1, UINT32_MAX, &max);
 	return (unsigned int)weft_min(max / RANGE, RANGES_MAX);
 }
 
