@@ -25,6 +25,7 @@
 #include "settings/settings.h"
 #include "util/file.h"
 #include "util/hash.h"
+#include "util/parse.h"
 #include "util/util.h"
 
 /* Raise it with any change of which processes can be introduced. */
@@ -55,19 +56,6 @@ set_refusal(struct weft_samehost *host, const char *fmt, ...)
 
 /* ---- settings ------------------------------------------------------------ */
 
-/* Does strtoll(text, NULL, 0), which NCCL uses, return 0? */
-static bool is_zero(const char *text)
-{
-	text += strspn(text, " \t\n");
-	text += *text == '-' || *text == '+';
-	if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
-		text += 2 + strspn(text + 2, "0");
-		return !isxdigit((unsigned char)*text);
-	}
-	text += strspn(text, "0");
-	return !isdigit((unsigned char)*text);
-}
-
 /* NCCL takes an empty value for none. */
 static const char *read_env(const char *name)
 {
@@ -90,7 +78,7 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 			host,
 			"NCCL_HOSTID is set to '%.64s', which weft does not change; unset it, and weft tells NCCL which processes share this host",
 			id);
-	if (cumem && is_zero(cumem))
+	if (cumem && weft_is_zero(cumem))
 		return set_refusal(
 			host,
 			"NCCL_CUMEM_ENABLE is 0, and without it NCCL's GPU memory cannot leave a container; unset it");
@@ -99,7 +87,7 @@ static bool check_settings(int nccl, struct weft_samehost *host)
 			host,
 			"NCCL %d.%d's GPU memory cannot leave a container; use 2.19 or newer",
 			nccl / 10000, nccl / 100 % 100);
-	host->gpus_shared = shared && !is_zero(shared);
+	host->gpus_shared = shared && !weft_is_zero(shared);
 	if (host->gpus_shared && nccl && nccl < FIRST_SHARED)
 		return set_refusal(
 			host,
@@ -125,7 +113,7 @@ static bool check_transports(struct weft_samehost *host)
 	const char *cumem = read_env("NCCL_CUMEM_HOST_ENABLE");
 	const char *shm = read_env("NCCL_SHM_DISABLE");
 
-	if (!host->hidden && p2p && !is_zero(p2p))
+	if (!host->hidden && p2p && !weft_is_zero(p2p))
 		return set_refusal(
 			host,
 			"NCCL_P2P_DISABLE is set; unset it for NVLink between containers");
@@ -136,12 +124,12 @@ static bool check_transports(struct weft_samehost *host)
 			host,
 			"NCCL_P2P_DISABLE is '%.32s', and where other containers' GPUs are hidden it has to be 1; unset it",
 			p2p);
-	if (cumem && !is_zero(cumem))
+	if (cumem && !weft_is_zero(cumem))
 		return set_refusal(
 			host,
 			"NCCL_CUMEM_HOST_ENABLE is '%.32s', and where other containers' GPUs are hidden it has to be 0; unset it",
 			cumem);
-	if (shm && !is_zero(shm))
+	if (shm && !weft_is_zero(shm))
 		return set_refusal(
 			host,
 			"NCCL_SHM_DISABLE is set, and where other containers' GPUs are hidden shared memory is all that is left; unset it");
@@ -371,7 +359,7 @@ static void hash_settings(const struct weft_samehost *host, uint8_t digest[16])
 		value = weft_samehost_env(host, rows[i].name);
 		if (!value)
 			value = read_env(rows[i].name);
-		if (!value || (rows[i].zero_is_default && is_zero(value)))
+		if (!value || (rows[i].zero_is_default && weft_is_zero(value)))
 			value = "";
 		parts[i] = (struct weft_bytes){ value, strlen(value) + 1 };
 	}

@@ -124,6 +124,22 @@ int weft_parse_bool(const char *text, bool *value)
 	return -EINVAL;
 }
 
+bool weft_is_zero(const char *text)
+{
+	const char *digits = "0123456789";
+
+	text += strspn(text, " \t\n\v\f\r");
+	text += *text == '-' || *text == '+';
+	if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
+		digits = "0123456789abcdefABCDEF";
+		text += 2;
+	} else if (text[0] == '0') {
+		digits = "01234567";
+	}
+	text += strspn(text, "0");
+	return !*text || !strchr(digits, *text);
+}
+
 int weft_parse_ports(const char *text, uint16_t *first, uint16_t *last)
 {
 	uint64_t lo, hi;

@@ -32,6 +32,11 @@ int weft_parse_bool(const char *text, bool *value);
  */
 bool weft_range_name(const char *entry, size_t len, unsigned int i, char *name,
 		     size_t size);
+/*
+ * Is it 0 as NCCL reads its settings, by strtoll(text, NULL, 0)?  So is any
+ * text without a number.
+ */
+bool weft_is_zero(const char *text);
 /* "5000" or "5000-5100", 1 to 65535, first <= last */
 int weft_parse_ports(const char *text, uint16_t *first, uint16_t *last);
 

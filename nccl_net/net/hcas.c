@@ -4,10 +4,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "host/verbs.h"
 #include "util/log.h"
+#include "util/parse.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool listed;
@@ -15,26 +15,11 @@ static struct weft_verbs_port *ports;
 static unsigned int count;
 static atomic_bool unusable[WEFT_NET_HCAS_MAX];
 
-/*
- * NCCL's own reading (misc/param.cc, strtoll() with base 0): hexadecimal, octal
- * or decimal as in C; other text counts as unset.
- */
 bool weft_net_hcas_disabled(void)
 {
-	const char *v = getenv("NCCL_IB_DISABLE"), *digits = "0123456789";
+	const char *v = getenv("NCCL_IB_DISABLE");
 
-	if (!v)
-		return false;
-	v += strspn(v, " \t\n\v\f\r");
-	v += *v == '+' || *v == '-';
-	if (v[0] == '0' && (v[1] == 'x' || v[1] == 'X')) {
-		digits = "0123456789abcdefABCDEF";
-		v += 2;
-	} else if (v[0] == '0') {
-		digits = "01234567";
-	}
-	v += strspn(v, "0");
-	return *v && strchr(digits, *v);
+	return v && !weft_is_zero(v);
 }
 
 static void find_hcas(void)
