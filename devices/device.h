@@ -159,7 +159,6 @@ struct weft_iface_attr {
 	 * connection: both its endpoints fail.
 	 */
 	bool cancel_ends_ep;
-	bool same_host;		  /* reaches only this host's processes */
 	double bandwidth;	  /* bytes/s one way, an estimate */
 	double latency;		  /* s, an estimate */
 	double overhead;	  /* s of CPU time per message, estimate */

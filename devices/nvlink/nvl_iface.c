@@ -108,7 +108,6 @@ static void nvl_iface_query(struct weft_iface *base,
 	*attr = (struct weft_iface_attr){
 		.max_iov = NVL_MAX_IOV,
 		.mem_kinds = BIT(WEFT_MEM_CUDA),
-		.same_host = true,
 		.bandwidth = 390e9, /* H100, NVLink 18 links: measured */
 		.latency = 1e-6,
 		.overhead = 0.3e-6,

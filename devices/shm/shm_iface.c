@@ -116,7 +116,6 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 		.max_message = SHM_MAX_MESSAGE,
 		.max_iov = SHM_MAX_IOV,
 		.mem_kinds = BIT(WEFT_MEM_HOST) | BIT(WEFT_MEM_CUDA),
-		.same_host = true,
 		.bandwidth = 10e9,
 		.latency = 0.3e-6,
 		.overhead = 0.1e-6,

@@ -76,7 +76,7 @@ static void add_attempt(struct weft_net_dial *dial, struct weft_net_port *port,
 	if (port->ops->reaches(port->iface, addr, &why)) {
 		dial->attempt[dial->n].port = port;
 		dial->attempt[dial->n++].addr = *addr;
-	} else if (port->falls_back) {
+	} else if (port->wire != WEFT_WIRE_TCP) {
 		warn_fallback(port, addr, why);
 	}
 }
@@ -254,7 +254,7 @@ static void try_tcp(struct weft_net_attempt *attempt, const char *why)
 static void fail_attempt(struct weft_net_attempt *attempt, int err)
 {
 	/* if it has worked, the rank has ended */
-	if (attempt->port->falls_back && err != -ECANCELED &&
+	if (attempt->port->wire != WEFT_WIRE_TCP && err != -ECANCELED &&
 	    !(attempt->peer && !weft_list_empty(&attempt->peer->comms)))
 		try_tcp(attempt, strerror(-err));
 	attempt->state = ATTEMPT_FAILED;
@@ -319,10 +319,8 @@ static int log_failed_dial(struct weft_net_dial *dial, int err)
 		attempt = &dial->attempt[i];
 		at += snprintf(text + at, sizeof(text) - at, "%s%s to %s: %s",
 			       i ? "; " : "", attempt->port->netdev,
-			       attempt->port->attr.same_host
-				       ? "this host"
-				       : weft_sockaddr_str(&attempt->addr.sa,
-							   addr, sizeof(addr)),
+			       weft_sockaddr_str(&attempt->addr.sa, addr,
+						 sizeof(addr)),
 			       attempt->state == ATTEMPT_FAILED
 				       ? strerror(-attempt->err)
 			       : attempt->state == ATTEMPT_WAITING
@@ -535,7 +533,7 @@ void weft_net_on_accept(struct weft_net *net, const void *buf, size_t len,
 	}
 	most = peer->port->attr.max_message - WEFT_MSG_SEQ_LEN;
 	for (path = 0; path < m.path; path++)
-		if (comm->dial->attempt[path].port->falls_back &&
+		if (comm->dial->attempt[path].port->wire != WEFT_WIRE_TCP &&
 		    comm->dial->attempt[path].state != ATTEMPT_FAILED)
 			try_tcp(&comm->dial->attempt[path], "no answer");
 	comm->answered = true;

@@ -97,7 +97,7 @@ void weft_net_peer_reap(struct weft_net_port *port, bool force)
 
 void weft_net_peer_log_lost(struct weft_net_peer *peer, unsigned int transfers)
 {
-	char text[WEFT_SOCKADDR_STR], addr[WEFT_SOCKADDR_STR + 4], what[64];
+	char addr[WEFT_SOCKADDR_STR], what[64];
 
 	if (peer->lost_logged || peer->err == -ECANCELED)
 		return;
@@ -106,13 +106,10 @@ void weft_net_peer_log_lost(struct weft_net_peer *peer, unsigned int transfers)
 		 transfers ? "with %u transfers under way"
 			   : "before a transfer that needs it",
 		 transfers);
-	if (peer->port->attr.same_host)
-		snprintf(addr, sizeof(addr), "on this host");
-	else
-		snprintf(addr, sizeof(addr), "at %s",
-			 weft_sockaddr_str(&peer->addr.sa, text, sizeof(text)));
-	weft_fail(peer->err, "lost the connection to the rank %s over %s, %s",
-		  addr, peer->port->netdev, what);
+	weft_fail(peer->err,
+		  "lost the connection to the rank at %s over %s, %s",
+		  weft_sockaddr_str(&peer->addr.sa, addr, sizeof(addr)),
+		  peer->port->netdev, what);
 }
 
 static unsigned int transfers_cut_off(struct weft_net_peer *peer)

@@ -28,15 +28,11 @@ struct unreachable {
 	uint8_t key[WEFT_KEY_LEN];
 };
 
-/* How to open ports of each wire, and whether TCP replaces them. */
-static const struct wire {
-	const struct weft_dev_ops *ops;
-	bool falls_back;
-} wires[] = {
+static const struct weft_dev_ops *const wires[] = {
 #ifdef HAVE_VERBS_H
-	[WEFT_WIRE_IB] = { &weft_ib_ops, true },
+	[WEFT_WIRE_IB] = &weft_ib_ops,
 #endif
-	[WEFT_WIRE_TCP] = { &weft_tcp_ops, false },
+	[WEFT_WIRE_TCP] = &weft_tcp_ops,
 };
 
 static int open_port(struct weft_net *net, enum weft_net_wire wire,
@@ -56,8 +52,7 @@ static int open_port(struct weft_net *net, enum weft_net_wire wire,
 	cb.arg = port;
 	port->net = net;
 	port->wire = wire;
-	port->ops = wires[wire].ops;
-	port->falls_back = wires[wire].falls_back;
+	port->ops = wires[wire];
 	snprintf(port->netdev, sizeof(port->netdev), "%s", netdev);
 	weft_list_init(&port->peers);
 	weft_list_init(&port->closing);

@@ -19,7 +19,6 @@ struct weft_net_port {
 	struct weft_iface_attr attr;
 	char netdev[WEFT_VERBS_NAME + 8]; /* or a port's, "mlx5_0:1" */
 	enum weft_net_wire wire;
-	bool falls_back;	      /* to TCP, which is logged */
 	unsigned int hca;	      /* ib: index in weft_net_hcas() */
 	unsigned int skipped;	      /* calls of progress() */
 	uint64_t speed;		      /* bytes/s, 0 unknown */

@@ -519,7 +519,6 @@ static void iface_query(struct weft_iface *base, struct weft_iface_attr *attr)
 		.max_message = MAX_MESSAGE,
 		.max_iov = MAX_IOV,
 		.mem_kinds = BIT(WEFT_MEM_HOST),
-		.same_host = true,
 		.bandwidth = 5e9,
 		.latency = 1e-6,
 		.overhead = 1e-6,
