@@ -98,7 +98,7 @@ size_t tool_find_ucx(struct tool_library out[TOOL_FOUND_MAX]);
 size_t tool_find_nccl(struct tool_library out[TOOL_FOUND_MAX]);
 
 /* Sections of weft info. */
-int info_settings(bool man);
+void info_settings(void);
 /* Only where there is something to say. */
 void info_install(void);
 /* Does weft enter a UCX that is found here, or would it under weft run? */

@@ -235,11 +235,9 @@ shows "a value out of range is explained" "WEFT_TCP_CHUNK='1t' is not from 4k to
 shows "aliases read under NCCL only" \
 	'Under NCCL also read from: NCCL_SOCKET_FAMILY$' -- settings
 shows "aliases preferred under NCCL" \
-	'IFNAME (under NCCL its own variables first)\.$' -- settings --man
+	'IFNAME (under NCCL its own variables first)$' -- settings
 shows "info settings prints value, origin and default" '^WEFT_PORT_RANGE=5000-5010  (from UCX_TCP_PORT_RANGE; default 0)' \
 	UCX_TCP_PORT_RANGE=5000-5010 -- settings
-shows "--man prints defaults instead of values" '^Bytes of a block .* Default: \*\*512k\*\*\.$' \
-	WEFT_TCP_CHUNK=1m -- settings --man
 shows "an unknown topic is an error" "there is no topic 'nothing'" -- nothing
 shows "--check with a topic is an error" '--check takes no topic' -- --check nccl
 shows "an unknown option is an error" "unknown option '--fly'" -- --fly

@@ -5,7 +5,8 @@
 weft=$WEFT_BUILD/tools/weft
 
 tap_equal "docs/settings.md agrees with weft info settings (make update-settings)" \
-	"$(diff "$WEFT_SRC/docs/settings.md" <("$weft" info settings --man) 2>&1)" ""
+	"$(diff "$WEFT_SRC/docs/settings.md" <(
+		env -i "$weft" info settings | awk -f "$WEFT_SRC/man/settings.awk") 2>&1)" ""
 
 # A page and its command have the same options.
 for command in run info check status stats; do

@@ -20,7 +20,7 @@
 
 static const char help[] =
 	"usage: weft info [--check]\n"
-	"       weft info settings [--man]\n"
+	"       weft info settings\n"
 	"       weft info nccl\n"
 	"\n"
 	"Shows this host's interfaces and GPUs, the UCX that programs load "
@@ -31,7 +31,6 @@ static const char help[] =
 	"\n"
 	"  settings   every setting, its value and its origin\n"
 	"  nccl       what the NCCL plugin uses, and what it sets for NCCL\n"
-	"  --man      settings as in docs/settings.md, without values\n"
 	"  --check    exit code 1, too, where weft carries only under 'weft "
 	"run'\n"
 	"  -h, --help show this\n"
@@ -360,11 +359,10 @@ static int info_host(bool check)
 
 int info_main(int argc, char **argv)
 {
-	int check = 0, man = 0;
+	int check = 0;
 	const struct option options[] = {
 		TOOL_HELP,
 		{ "check", no_argument, &check, 1 },
-		{ "man", no_argument, &man, 1 },
 		{ 0 },
 	};
 	int rc;
@@ -377,14 +375,13 @@ int info_main(int argc, char **argv)
 	if (optind < argc) {
 		if (check)
 			return usage_error("info", "--check takes no topic");
-		if (!strcmp(argv[optind], "nccl") && optind + 1 == argc && !man)
+		if (!strcmp(argv[optind], "nccl") && optind + 1 == argc)
 			return info_nccl();
 		if (strcmp(argv[optind], "settings") || optind + 1 < argc)
 			return usage_error("info", "there is no topic '%s'",
 					   argv[argc - 1]);
-		return info_settings(man);
+		info_settings();
+		return 0;
 	}
-	if (man)
-		return usage_error("info", "--man belongs to 'settings'");
 	return info_host(check);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* weft info settings: the table, for people and for the manual page. */
+/* weft info settings; man/settings.awk makes a page of what it prints. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,10 +62,6 @@ static void find_sources(const char *aliases, struct sources *s)
 	}
 }
 
-#define FIRST_THAT_IS_SET "Also read from, the first that is set: "
-#define NCCLS_FIRST	  " (under NCCL its own variables first)"
-#define UNDER_NCCL	  "Under NCCL also read from: "
-
 static void print_row(const struct weft_setting_info *info)
 {
 	struct sources s;
@@ -79,72 +75,23 @@ static void print_row(const struct weft_setting_info *info)
 		       *info->def ? info->def : "none");
 	print_wrapped(info->help, 6);
 	find_sources(info->aliases, &s);
-	snprintf(text, sizeof(text), FIRST_THAT_IS_SET "%s%s", s.any,
-		 s.nccl_first ? NCCLS_FIRST : "");
+	snprintf(text, sizeof(text),
+		 "Also read from, the first that is set: %s%s", s.any,
+		 s.nccl_first ? " (under NCCL its own variables first)" : "");
 	if (*s.any)
 		print_wrapped(text, 6);
-	snprintf(text, sizeof(text), UNDER_NCCL "%s", s.nccl);
+	snprintf(text, sizeof(text), "Under NCCL also read from: %s", s.nccl);
 	if (*s.nccl)
 		print_wrapped(text, 6);
 }
 
-/* Escape for Markdown. */
-static void print_escaped(const char *text)
-{
-	for (; *text; text++) {
-		if (strchr("^*_[]<>\\", *text))
-			putchar('\\');
-		putchar(*text);
-	}
-}
-
-/* The form of docs/settings.md and weft(7), without this process's values. */
-static void print_man(const struct weft_setting_info *info)
-{
-	struct sources s;
-
-	printf("## %s\n\n", info->name);
-	print_escaped(info->help);
-	putchar('.');
-	if (*info->def)
-		printf(" Default: **%s**.", info->def);
-	find_sources(info->aliases, &s);
-	if (*s.any) {
-		fputs(" " FIRST_THAT_IS_SET, stdout);
-		print_escaped(s.any);
-		printf("%s.", s.nccl_first ? NCCLS_FIRST : "");
-	}
-	if (*s.nccl) {
-		fputs(" " UNDER_NCCL, stdout);
-		print_escaped(s.nccl);
-		putchar('.');
-	}
-	fputs("\n\n", stdout);
-}
-
-static const char man_heading[] =
-	"# Settings\n"
-	"\n"
-	"All are read once, from the environment. A value that makes no sense draws one\n"
-	"warning and the default is used; so does a misspelt name that begins with\n"
-	"**WEFT\\_**. Sizes take k, m and g (powers of 1024), times ms, s, m and h; a time\n"
-	"without a unit is in seconds. Where a setting is read from several names, its\n"
-	"own comes first.\n"
-	"\n";
-
-int info_settings(bool man)
+void info_settings(void)
 {
 	struct weft_setting_info info;
 	size_t i;
 
-	if (man)
-		fputs(man_heading, stdout);
 	for (i = 0; i < weft_settings_count(); i++) {
 		weft_settings_info(i, &info);
-		if (man)
-			print_man(&info);
-		else
-			print_row(&info);
+		print_row(&info);
 	}
-	return 0;
 }
