@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/tool.h"
 #include "util/clock.h"
 #include "util/file.h"
 #include "util/parse.h"
@@ -144,34 +145,24 @@ static int add_page(struct pages *pages, const struct page *page)
 	return 0;
 }
 
-static int add_skipped(struct pages *pages, const char *name, const char *why)
-{
-	struct skipped *list =
-		realloc(pages->skipped,
-			(pages->nskipped + 1) * sizeof(*pages->skipped));
-
-	if (!list)
-		return -ENOMEM;
-	pages->skipped = list;
-	list += pages->nskipped++;
-	snprintf(list->name, sizeof(list->name), "%.31s", name);
-	clean_text(list->name, sizeof(list->name));
-	list->why = why;
-	return 0;
-}
-
-static int read_file(struct pages *pages, int dir, const char *name)
+static int read_file(struct pages *pages, int dir, const char *name,
+		     bool report)
 {
 	struct page page = { .pid = 0 };
 	const char *why = NULL;
+	char text[PAGE_NAME];
 	int err = read_page(dir, name, &page, &why);
 
 	if (err > 0)
 		err = add_page(pages, &page);
-	else if (!err && why)
-		err = add_skipped(pages, name, why);
 	if (err)
 		free(page.rows);
+	if (why && report) {
+		snprintf(text, sizeof(text), "%s", name);
+		clean_text(text, sizeof(text));
+		tool_error("status", "skipped '%s/%s': %s", pages->path, text,
+			   why);
+	}
 	return err;
 }
 
@@ -191,7 +182,7 @@ static bool is_page_name(const char *name)
 	       strlen(name) < PAGE_NAME;
 }
 
-int pages_read(unsigned int i, struct pages *pages)
+int pages_read(unsigned int i, bool report, struct pages *pages)
 {
 	struct weft_rundir dir;
 	struct dirent *e;
@@ -211,7 +202,7 @@ int pages_read(unsigned int i, struct pages *pages)
 	pages->read_ns = weft_now_ns();
 	while (!err && (e = readdir(d)))
 		if (is_page_name(e->d_name))
-			err = read_file(pages, dir.fd, e->d_name);
+			err = read_file(pages, dir.fd, e->d_name, report);
 	closedir(d);
 	if (pages->n)
 		qsort(pages->list, pages->n, sizeof(*pages->list), compare_age);
@@ -225,7 +216,6 @@ void pages_free(struct pages *pages)
 	for (i = 0; i < pages->n; i++)
 		free(pages->list[i].rows);
 	free(pages->list);
-	free(pages->skipped);
 	memset(pages, 0, sizeof(*pages));
 }
 

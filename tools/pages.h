@@ -21,25 +21,18 @@ struct page {
 	unsigned int nrows;
 };
 
-struct skipped {
-	char name[PAGE_NAME];
-	const char *why; /* calls the file "it" */
-};
-
 struct pages {
 	char path[sizeof(((struct weft_rundir *)0)->path)]; /* of the folder */
 	uint64_t read_ns;
 	struct page *list; /* the oldest process first */
 	unsigned int n;
-	struct skipped *skipped;
-	unsigned int nskipped;
 };
 
 /*
  * Those in the @i-th folder: what weft_rundir_find() returns, or -ENOMEM.  Call
- * pages_free() in any case.
+ * pages_free() in any case.  @report: say what is skipped.
  */
-int pages_read(unsigned int i, struct pages *pages);
+int pages_read(unsigned int i, bool report, struct pages *pages);
 void pages_free(struct pages *pages);
 /* The process that has an interface @id; NULL: none, or @id is 0. */
 const struct page *pages_find(const struct pages *pages, uint64_t id);

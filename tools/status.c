@@ -44,13 +44,13 @@ struct look {
 	unsigned int n;
 };
 
-static void look_now(struct look *look)
+static void look_now(struct look *look, bool report)
 {
 	unsigned int i;
 
 	memset(look, 0, sizeof(*look));
 	for (i = 0; i < FOLDERS_MAX; i++) {
-		look->err[i] = pages_read(i, &look->folders[i]);
+		look->err[i] = pages_read(i, report, &look->folders[i]);
 		if (look->err[i] == -ERANGE)
 			return;
 		look->n++;
@@ -251,15 +251,6 @@ static void print_process(FILE *to, const struct pages *pages,
 	print_message(to, &page->head);
 }
 
-static void print_skipped(const struct pages *pages)
-{
-	unsigned int i;
-
-	for (i = 0; i < pages->nskipped; i++)
-		tool_error("status", "skipped '%s/%s': %s", pages->path,
-			   pages->skipped[i].name, pages->skipped[i].why);
-}
-
 static void print_look(FILE *to, const struct look *look,
 		       const struct look *before)
 {
@@ -371,9 +362,8 @@ static int show_once(bool json)
 	unsigned int i;
 	int rc = 0;
 
-	look_now(&look);
+	look_now(&look, true);
 	for (i = 0; i < look.n; i++) {
-		print_skipped(&look.folders[i]);
 		if (look.err[i] && look.err[i] != -ENOENT)
 			rc = tool_error("status", "cannot read '%s': %s",
 					look.folders[i].path,
@@ -486,7 +476,7 @@ static void show_always(bool keys)
 	struct look looks[2], *before = NULL, *now = &looks[0];
 
 	do {
-		look_now(now);
+		look_now(now, false);
 		/* compare the first one with itself */
 		show_look(now, before ? before : now);
 		if (before)

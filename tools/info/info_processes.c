@@ -113,7 +113,7 @@ void info_processes(void)
 	struct pages pages;
 	unsigned int i;
 
-	for (i = 0; pages_read(i, &pages) != -ERANGE; i++) {
+	for (i = 0; pages_read(i, false, &pages) != -ERANGE; i++) {
 		if (pages.n > 1)
 			print_matrix(&pages);
 		pages_free(&pages);
