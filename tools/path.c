@@ -32,7 +32,7 @@ int path_main(int argc, char **argv)
 {
 	static const struct option options[] = { TOOL_HELP, { 0 } };
 	char path[TOOL_PATH_MAX];
-	int rc = tool_options(argc, argv, options, help);
+	int rc = tool_options(argc, argv, options, false, NULL, help);
 	size_t i;
 
 	if (rc >= 0)

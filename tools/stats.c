@@ -275,7 +275,7 @@ int stats_main(int argc, char **argv)
 {
 	static const struct option options[] = { TOOL_HELP, { 0 } };
 	struct job job = { .n = 0 };
-	int rc = tool_options(argc, argv, options, help);
+	int rc = tool_options(argc, argv, options, false, NULL, help);
 
 	signal(SIGPIPE, SIG_DFL); /* `| head` is no error */
 	if (rc >= 0)

@@ -388,7 +388,7 @@ int status_main(int argc, char **argv)
 	int rc;
 
 	signal(SIGPIPE, SIG_DFL); /* `| head` is no error */
-	rc = tool_options(argc, argv, options, status_help);
+	rc = tool_options(argc, argv, options, false, NULL, status_help);
 	if (rc >= 0)
 		return rc;
 	if (optind < argc)
@@ -512,7 +512,7 @@ static void show_on_terminal(void)
 int top_main(int argc, char **argv)
 {
 	static const struct option options[] = { TOOL_HELP, { 0 } };
-	int rc = tool_options(argc, argv, options, top_help);
+	int rc = tool_options(argc, argv, options, false, NULL, top_help);
 
 	if (rc >= 0)
 		return rc;

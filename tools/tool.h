@@ -33,8 +33,9 @@ int tool_error(const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /*
- * Parses @options, TOOL_HELP among them, which take no argument and set their
- * flag to `val`: a letter that does the same, or 1.  -1, and optind, or an exit
+ * Parses @options, TOOL_HELP among them.  They set their flag to `val`: a
+ * letter that does the same, or 1; one at most takes an argument, *@value.
+ * @in_order: the first word that is none ends them.  -1, and optind, or an exit
  * code.
  */
 struct option;
@@ -43,7 +44,7 @@ struct option;
 		"help", no_argument, NULL, 'h' \
 	}
 int tool_options(int argc, char **argv, const struct option *options,
-		 const char *help);
+		 bool in_order, const char **value, const char *help);
 
 /* @text as a JSON string, to stdout. */
 void tool_print_json(const char *text);

@@ -101,7 +101,7 @@ refused "a host without GPUs" "no GPU to choose from: the driver" \
 refused "divided GPUs" "GPU 0000:e0:00.0 is divided (MIG)" \
 	MPI_LOCALRANKID=0 WEFT_TEST_CUDA_MIG=1
 refused "no number of GPUs" "'0' is not a number of GPUs" MPI_LOCALRANKID=0 -- -g 0 true
-refused "no number" "-g needs a number" MPI_LOCALRANKID=0 -- -g
+refused "no number" "-g needs an argument" MPI_LOCALRANKID=0 -- -g
 
 export MPI_LOCALRANKID=1
 tap_equal "without the option nothing is chosen" "$(gpus)" ""

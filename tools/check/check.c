@@ -85,42 +85,21 @@ static int check_scheduler(const char *file, const char *where, bool json)
 
 int check_main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "listen", no_argument, NULL, 'l' },
+	int listen = 0, json = 0;
+	const struct option options[] = {
+		TOOL_HELP,
+		{ "listen", no_argument, &listen, 'l' },
 		{ "scheduler-file", required_argument, NULL, 's' },
-		{ "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
+		{ "json", no_argument, &json, 'j' },
 		{ 0 },
 	};
 	char any[] = "";
 	const char *file = NULL;
-	bool listen = false, json = false;
 	char *where;
-	int c;
+	int rc = tool_options(argc, argv, options, false, &file, help);
 
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":ls:jh", options, NULL)) != -1) {
-		switch (c) {
-		case 'l':
-			listen = true;
-			break;
-		case 's':
-			file = optarg;
-			break;
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help, stdout);
-			return 0;
-		case ':':
-			return usage_error("check", "%s needs a file",
-					   argv[optind - 1]);
-		default:
-			return usage_error("check", "unknown option '%s'",
-					   argv[optind - 1]);
-		}
-	}
+	if (rc >= 0)
+		return rc;
 	if (argc - optind > 1)
 		return usage_error("check", "more than one host");
 	where = optind < argc ? argv[optind] : any;

@@ -369,7 +369,7 @@ int info_main(int argc, char **argv)
 
 	/* an ignored SIGPIPE is inherited, and `| head` is no error */
 	signal(SIGPIPE, SIG_DFL);
-	rc = tool_options(argc, argv, options, help);
+	rc = tool_options(argc, argv, options, false, NULL, help);
 	if (rc >= 0)
 		return rc;
 	if (optind < argc) {

@@ -315,42 +315,25 @@ static void print_task(const struct launcher_task *task)
 /* -1: go on with what was read; else the exit status. */
 static int read_options(int argc, char **argv, bool *print, uint64_t *gpus)
 {
-	static const struct option options[] = {
+	int set = 0;
+	const struct option options[] = {
+		TOOL_HELP,
 		{ "gpus-per-task", required_argument, NULL, 'g' },
-		{ "print", no_argument, NULL, 'p' },
-		{ "help", no_argument, NULL, 'h' },
+		{ "print", no_argument, &set, 'p' },
 		{ 0 },
 	};
-	int c;
+	const char *number = NULL;
+	int rc = tool_options(argc, argv, options, true, &number, help);
 
-	opterr = 0;
-	/* "+": stop at COMMAND */
-	while ((c = getopt_long(argc, argv, "+:pg:h", options, NULL)) != -1) {
-		switch (c) {
-		case 'p':
-			*print = true;
-			break;
-		case 'g':
-			if (weft_parse_u64(optarg, 1, WEFT_GPUS_MAX, gpus))
-				return usage_error(
-					"run",
-					"'%s' is not a number of GPUs (1 to %d)",
-					optarg, WEFT_GPUS_MAX);
-			break;
-		case 'h':
-			fputs(help, stdout);
-			return 0;
-		case ':':
-			return usage_error("run", "%s needs a number of GPUs",
-					   argv[optind - 1]);
-		default:
-			return usage_error("run", "unknown option '%s'",
-					   argv[optind - 1]);
-		}
-	}
-	return optind == argc && !*print
-		       ? usage_error("run", "no command given")
-		       : -1;
+	if (rc >= 0)
+		return rc;
+	*print = set;
+	if (number && weft_parse_u64(number, 1, WEFT_GPUS_MAX, gpus))
+		return usage_error("run",
+				   "'%s' is not a number of GPUs (1 to %d)",
+				   number, WEFT_GPUS_MAX);
+	return optind == argc && !set ? usage_error("run", "no command given")
+				      : -1;
 }
 
 static void print_changes(const struct change *changes, size_t n)
