@@ -12,6 +12,7 @@
  * NCCL_HOSTID, it opens the NCCL plugin and passes the caller's address.
  */
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -43,6 +44,9 @@ WEFT_EXPORT status ucp_worker_arm(void *worker);
 WEFT_EXPORT void ucp_worker_destroy(void *worker);
 WEFT_EXPORT char *getenv(const char *name);
 
+/* at most that of the program at its start, and a relative name */
+#define OWN_FOLDER (2 * PATH_MAX)
+
 struct plugin {
 	weft_uct_load_fn load;
 	weft_uct_environment_fn environment;
@@ -66,51 +70,25 @@ static void warn_cannot_load(const char *file, const char *why)
 }
 
 /*
- * A relative LD_PRELOAD is valid until the first chdir(), but the kernel knows
- * the full path.
+ * The folder of this library, with a final slash.  A relative LD_PRELOAD is
+ * valid until the first chdir(), but the dynamic linker keeps the full path.
  */
-static bool find_path_in_maps(const void *inside, char *path, size_t size)
+static bool get_own_folder(char path[OWN_FOLDER])
 {
-	unsigned long start, end, at = (unsigned long)inside;
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[4352], *p;
-	bool found = false;
-
-	if (!maps)
-		return false;
-	while (!found && fgets(line, sizeof(line), maps)) {
-		for (start = 0, p = line; *p && *p != '-'; p++)
-			start = start * 16 +
-				(*p <= '9' ? *p - '0' : *p - 'a' + 10);
-		if (!*p)
-			continue;
-		for (end = 0, p++; *p && *p != ' '; p++)
-			end = end * 16 + (*p <= '9' ? *p - '0' : *p - 'a' + 10);
-		p = strchr(p, '/');
-		if (at < start || at >= end || !p)
-			continue;
-		p[strcspn(p, "\n")] = '\0';
-		found = (size_t)snprintf(path, size, "%s", p) < size;
-	}
-	fclose(maps);
-	return found;
-}
-
-/* The folder of this library, with a final slash. */
-static bool get_own_folder(char *path, size_t size)
-{
+	void *handle;
 	Dl_info me;
+	bool ok;
 
 	if (!dladdr(&plugin, &me) || !me.dli_fname)
 		return false;
-	if (me.dli_fname[0] == '/') {
-		if ((size_t)snprintf(path, size, "%s", me.dli_fname) >= size)
-			return false;
-	} else if (!find_path_in_maps(&plugin, path, size)) {
+	handle = dlopen(me.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	if (!handle)
 		return false;
-	}
-	strrchr(path, '/')[1] = '\0';
-	return true;
+	ok = !dlinfo(handle, RTLD_DI_ORIGIN, path);
+	if (ok)
+		memcpy(path + strlen(path), "/", sizeof("/"));
+	dlclose(handle);
+	return ok;
 }
 
 static void open_plugin(void)
@@ -120,11 +98,11 @@ static void open_plugin(void)
 		"ucx/libuct_weft.so",
 		"libuct_weft.so",
 	};
-	char path[4096 + 32], first[4096 + 32];
+	char path[OWN_FOLDER + 32], first[OWN_FOLDER + 32];
 	void *handle = NULL;
 	size_t dir, i;
 
-	if (!get_own_folder(path, 4096)) {
+	if (!get_own_folder(path)) {
 		warn_cannot_load("libuct_weft.so",
 				 "its folder cannot be found");
 		return;
@@ -451,10 +429,10 @@ void ucp_worker_destroy(void *worker)
 static weft_introduce_fn find_introduce(void)
 {
 	static const char name[] = "libnccl-net-weft.so";
-	char path[4096 + sizeof(name)];
+	char path[OWN_FOLDER + sizeof(name)];
 	void *handle;
 
-	if (!get_own_folder(path, 4096))
+	if (!get_own_folder(path))
 		return NULL;
 	memcpy(path + strlen(path), name, sizeof(name));
 	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
