@@ -80,103 +80,61 @@ struct nccl_attr_v11 { /* also v12 */
 	uint32_t op, algo, proto;
 };
 
-struct nccl_props_v6 {
-	char *name;
-	char *pci_path;
-	uint64_t guid;
+/* Members that several versions have, in order. */
+#define NCCL_PROPS_START \
+	char *name;      \
+	char *pci_path;  \
+	uint64_t guid;   \
 	int ptr_support;
-	int speed; /* Mbit/s */
-	int port;
-	float latency; /* us */
-	int max_comms;
+
+#define NCCL_PROPS_LINK         \
+	int speed; /* Mbit/s */ \
+	int port;               \
+	float latency; /* us */ \
+	int max_comms;          \
 	int max_recvs;
+
+#define NCCL_PROPS_SINCE_V7 \
+	NCCL_PROPS_LINK     \
+	int device_type;    \
+	int device_version;
+
+#define NCCL_PROPS_SINCE_V9(VPROPS) \
+	NCCL_PROPS_START            \
+	int reg_is_global;          \
+	int force_flush;            \
+	NCCL_PROPS_SINCE_V7         \
+	struct VPROPS vprops;       \
+	size_t max_p2p_bytes;       \
+	size_t max_coll_bytes;
+
+struct nccl_props_v6 {
+	NCCL_PROPS_START
+	NCCL_PROPS_LINK
 };
 
 struct nccl_props_v7 {
-	char *name;
-	char *pci_path;
-	uint64_t guid;
-	int ptr_support;
-	int speed;
-	int port;
-	float latency;
-	int max_comms;
-	int max_recvs;
-	int device_type;
-	int device_version;
+	NCCL_PROPS_START
+	NCCL_PROPS_SINCE_V7
 };
 
 struct nccl_props_v8 {
-	char *name;
-	char *pci_path;
-	uint64_t guid;
-	int ptr_support;
+	NCCL_PROPS_START
 	int reg_is_global;
-	int speed;
-	int port;
-	float latency;
-	int max_comms;
-	int max_recvs;
-	int device_type;
-	int device_version;
+	NCCL_PROPS_SINCE_V7
 };
 
 struct nccl_props_v9 { /* also v10 */
-	char *name;
-	char *pci_path;
-	uint64_t guid;
-	int ptr_support;
-	int reg_is_global;
-	int force_flush;
-	int speed;
-	int port;
-	float latency;
-	int max_comms;
-	int max_recvs;
-	int device_type;
-	int device_version;
-	struct nccl_vprops_v9 vprops;
-	size_t max_p2p_bytes;
-	size_t max_coll_bytes;
+	NCCL_PROPS_SINCE_V9(nccl_vprops_v9)
 };
 
 struct nccl_props_v11 {
-	char *name;
-	char *pci_path;
-	uint64_t guid;
-	int ptr_support;
-	int reg_is_global;
-	int force_flush;
-	int speed;
-	int port;
-	float latency;
-	int max_comms;
-	int max_recvs;
-	int device_type;
-	int device_version;
-	struct nccl_vprops_v9 vprops;
-	size_t max_p2p_bytes;
-	size_t max_coll_bytes;
+	NCCL_PROPS_SINCE_V9(nccl_vprops_v9)
 	int max_multi_request;
 };
 
 struct nccl_props_v12 {
-	char *name;
-	char *pci_path;
-	uint64_t guid;
-	int ptr_support;
-	int reg_is_global;
-	int force_flush;
-	int speed;
-	int port;
-	float latency;
-	int max_comms;
-	int max_recvs;
-	int device_type;
-	int device_version;
-	struct nccl_vprops_v12 vprops;
-	size_t max_p2p_bytes;
-	size_t max_coll_bytes;
+	NCCL_PROPS_SINCE_V9(nccl_vprops_v12)
 	int max_multi_request;
 	int16_t rail_id;
 	int16_t plane_id;
@@ -240,15 +198,18 @@ struct nccl_net_v6 {
 	NCCL_NET_END
 };
 
-struct nccl_net_v7 {
-	const char *name;
-	enum nccl_result (*init)(nccl_logger log);
-	enum nccl_result (*devices)(int *n);
-	enum nccl_result (*get_properties)(int dev, struct nccl_props_v7 *p);
-	enum nccl_result (*listen)(int dev, void *handle, void **listener);
-	enum nccl_result (*connect)(int dev, void *handle, void **comm,
-				    void **offload);
+#define NCCL_NET_START_V7(PROPS)                                            \
+	const char *name;                                                   \
+	enum nccl_result (*init)(nccl_logger log);                          \
+	enum nccl_result (*devices)(int *n);                                \
+	enum nccl_result (*get_properties)(int dev, struct PROPS *p);       \
+	enum nccl_result (*listen)(int dev, void *handle, void **listener); \
+	enum nccl_result (*connect)(int dev, void *handle, void **comm,     \
+				    void **offload);                        \
 	NCCL_NET_ACCEPT_OFFLOAD
+
+struct nccl_net_v7 {
+	NCCL_NET_START_V7(nccl_props_v7)
 	NCCL_NET_REG_INT
 	NCCL_NET_REG_DMABUF
 	NCCL_NET_ISEND_INT
@@ -257,14 +218,7 @@ struct nccl_net_v7 {
 };
 
 struct nccl_net_v8 {
-	const char *name;
-	enum nccl_result (*init)(nccl_logger log);
-	enum nccl_result (*devices)(int *n);
-	enum nccl_result (*get_properties)(int dev, struct nccl_props_v8 *p);
-	enum nccl_result (*listen)(int dev, void *handle, void **listener);
-	enum nccl_result (*connect)(int dev, void *handle, void **comm,
-				    void **offload);
-	NCCL_NET_ACCEPT_OFFLOAD
+	NCCL_NET_START_V7(nccl_props_v8)
 	NCCL_NET_REG_SIZE
 	NCCL_NET_REG_DMABUF
 	NCCL_NET_ISEND_INT
@@ -273,14 +227,7 @@ struct nccl_net_v8 {
 };
 
 struct nccl_net_v9 {
-	const char *name;
-	enum nccl_result (*init)(nccl_logger log);
-	enum nccl_result (*devices)(int *n);
-	enum nccl_result (*get_properties)(int dev, struct nccl_props_v9 *p);
-	enum nccl_result (*listen)(int dev, void *handle, void **listener);
-	enum nccl_result (*connect)(int dev, void *handle, void **comm,
-				    void **offload);
-	NCCL_NET_ACCEPT_OFFLOAD
+	NCCL_NET_START_V7(nccl_props_v9)
 	NCCL_NET_REG_SIZE
 	NCCL_NET_REG_DMABUF
 	enum nccl_result (*isend)(void *comm, void *data, size_t size, int tag,
@@ -309,48 +256,33 @@ struct nccl_net_v10 {
 	enum nccl_result (*make_vdevice)(int *dev, void *vprops);
 };
 
-struct nccl_net_v11 {
-	const char *name;
-	enum nccl_result (*init)(void **ctx, uint64_t comm_id,
-				 struct nccl_config_v10 *config,
-				 nccl_logger log, nccl_profiler profiler);
-	enum nccl_result (*devices)(int *n);
-	enum nccl_result (*get_properties)(int dev, struct nccl_props_v11 *p);
-	enum nccl_result (*listen)(void *ctx, int dev, void *handle,
-				   void **listener);
-	enum nccl_result (*connect)(void *ctx, int dev, void *handle,
-				    void **comm, void **offload);
-	NCCL_NET_ACCEPT_OFFLOAD
-	NCCL_NET_REG_SIZE
-	NCCL_NET_REG_DMABUF
-	NCCL_NET_ISEND_HANDLE
-	NCCL_NET_END
-	NCCL_NET_OFFLOAD
-	enum nccl_result (*make_vdevice)(int *dev, void *vprops);
-	enum nccl_result (*finalize)(void *ctx);
+#define NCCL_NET_V11(PROPS)                                                \
+	const char *name;                                                  \
+	enum nccl_result (*init)(void **ctx, uint64_t comm_id,             \
+				 struct nccl_config_v10 *config,           \
+				 nccl_logger log, nccl_profiler profiler); \
+	enum nccl_result (*devices)(int *n);                               \
+	enum nccl_result (*get_properties)(int dev, struct PROPS *p);      \
+	enum nccl_result (*listen)(void *ctx, int dev, void *handle,       \
+				   void **listener);                       \
+	enum nccl_result (*connect)(void *ctx, int dev, void *handle,      \
+				    void **comm, void **offload);          \
+	NCCL_NET_ACCEPT_OFFLOAD                                            \
+	NCCL_NET_REG_SIZE                                                  \
+	NCCL_NET_REG_DMABUF                                                \
+	NCCL_NET_ISEND_HANDLE                                              \
+	NCCL_NET_END                                                       \
+	NCCL_NET_OFFLOAD                                                   \
+	enum nccl_result (*make_vdevice)(int *dev, void *vprops);          \
+	enum nccl_result (*finalize)(void *ctx);                           \
 	enum nccl_result (*set_attr)(void *ctx, struct nccl_attr_v11 *attr);
+
+struct nccl_net_v11 {
+	NCCL_NET_V11(nccl_props_v11)
 };
 
 struct nccl_net_v12 {
-	const char *name;
-	enum nccl_result (*init)(void **ctx, uint64_t comm_id,
-				 struct nccl_config_v10 *config,
-				 nccl_logger log, nccl_profiler profiler);
-	enum nccl_result (*devices)(int *n);
-	enum nccl_result (*get_properties)(int dev, struct nccl_props_v12 *p);
-	enum nccl_result (*listen)(void *ctx, int dev, void *handle,
-				   void **listener);
-	enum nccl_result (*connect)(void *ctx, int dev, void *handle,
-				    void **comm, void **offload);
-	NCCL_NET_ACCEPT_OFFLOAD
-	NCCL_NET_REG_SIZE
-	NCCL_NET_REG_DMABUF
-	NCCL_NET_ISEND_HANDLE
-	NCCL_NET_END
-	NCCL_NET_OFFLOAD
-	enum nccl_result (*make_vdevice)(int *dev, void *vprops);
-	enum nccl_result (*finalize)(void *ctx);
-	enum nccl_result (*set_attr)(void *ctx, struct nccl_attr_v11 *attr);
+	NCCL_NET_V11(nccl_props_v12)
 };
 
 #endif

@@ -57,28 +57,24 @@ struct nccl_tuner_v4 {
 	enum nccl_result (*destroy)(void *ctx);
 };
 
-struct nccl_tuner_v5 {
-	const char *name;
-	enum nccl_result (*init)(void **ctx, uint64_t comm_id, size_t ranks,
-				 size_t nodes, nccl_logger log,
-				 struct nccl_nvl_domains_v5 *domains,
-				 struct nccl_tuner_constants_v5 *constants);
-	enum nccl_result (*get_coll)(void *ctx, int func, size_t bytes,
-				     int pipelined, float **costs, int algos,
-				     int protos, int registered, int *channels);
+#define NCCL_TUNER_V5                                                         \
+	const char *name;                                                     \
+	enum nccl_result (*init)(void **ctx, uint64_t comm_id, size_t ranks,  \
+				 size_t nodes, nccl_logger log,               \
+				 struct nccl_nvl_domains_v5 *domains,         \
+				 struct nccl_tuner_constants_v5 *constants);  \
+	enum nccl_result (*get_coll)(void *ctx, int func, size_t bytes,       \
+				     int pipelined, float **costs, int algos, \
+				     int protos, int registered,              \
+				     int *channels);                          \
 	enum nccl_result (*finalize)(void *ctx);
+
+struct nccl_tuner_v5 {
+	NCCL_TUNER_V5
 };
 
 struct nccl_tuner_v6 {
-	const char *name;
-	enum nccl_result (*init)(void **ctx, uint64_t comm_id, size_t ranks,
-				 size_t nodes, nccl_logger log,
-				 struct nccl_nvl_domains_v5 *domains,
-				 struct nccl_tuner_constants_v5 *constants);
-	enum nccl_result (*get_coll)(void *ctx, int func, size_t bytes,
-				     int pipelined, float **costs, int algos,
-				     int protos, int registered, int *channels);
-	enum nccl_result (*finalize)(void *ctx);
+	NCCL_TUNER_V5
 	/* NULL: NCCL's own chunk sizes */
 	enum nccl_result (*get_chunk)(void *ctx, int func, size_t bytes,
 				      int algo, int proto, int channels,

@@ -154,30 +154,20 @@ TABLE(v10) = {
 	.irecv = weft_nccl_irecv,
 };
 
+#define CALLS_V11                                                             \
+	ALL_HAVE, .init = weft_nccl_init_ctx, .listen = weft_nccl_listen_ctx, \
+		  .connect = weft_nccl_connect_ctx,                           \
+		  .accept = weft_nccl_accept, .reg = weft_nccl_reg,           \
+		  .isend = weft_nccl_isend, .irecv = weft_nccl_irecv,         \
+		  .finalize = weft_nccl_finalize,                             \
+		  .set_attr = weft_nccl_set_attr
+
 TABLE(v11) = {
-	ALL_HAVE,
-	.init = weft_nccl_init_ctx,
+	CALLS_V11,
 	.get_properties = properties_v11,
-	.listen = weft_nccl_listen_ctx,
-	.connect = weft_nccl_connect_ctx,
-	.accept = weft_nccl_accept,
-	.reg = weft_nccl_reg,
-	.isend = weft_nccl_isend,
-	.irecv = weft_nccl_irecv,
-	.finalize = weft_nccl_finalize,
-	.set_attr = weft_nccl_set_attr,
 };
 
 TABLE(v12) = {
-	ALL_HAVE,
-	.init = weft_nccl_init_ctx,
+	CALLS_V11,
 	.get_properties = properties_v12,
-	.listen = weft_nccl_listen_ctx,
-	.connect = weft_nccl_connect_ctx,
-	.accept = weft_nccl_accept,
-	.reg = weft_nccl_reg,
-	.isend = weft_nccl_isend,
-	.irecv = weft_nccl_irecv,
-	.finalize = weft_nccl_finalize,
-	.set_attr = weft_nccl_set_attr,
 };
