@@ -57,9 +57,8 @@ struct weft_net {
 	unsigned int closing; /* calls that weft_net_close() waits for */
 	struct weft_net_thread flusher_thread; /* see progress.c */
 	pthread_cond_t flusher_wake;
-	pthread_cond_t pause;	 /* weft_net_close() signals */
-	enum weft_net_wire best; /* of the ports' */
-	uint64_t calls;		 /* of weft_net_progress() */
+	pthread_cond_t pause; /* weft_net_close() signals */
+	uint64_t calls;	      /* of weft_net_progress() */
 };
 
 /*

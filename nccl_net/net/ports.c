@@ -63,7 +63,6 @@ static int open_port(struct weft_net *net, enum weft_net_wire wire,
 		return ret;
 	}
 	port->ops->iface_query(port->iface, &port->attr);
-	net->best = weft_min(net->best, wire);
 	weft_list_add_tail(&net->ports, &port->link);
 	*out = port;
 	return 0;
@@ -191,7 +190,6 @@ int weft_net_ports_get(struct weft_net *net)
 		net->users--;
 		return n;
 	}
-	net->best = WEFT_WIRE_TCP;
 	for (i = 0; i < n; i++)
 		ret = open_tcp(net, &list[i]);
 	free(list);

@@ -20,7 +20,6 @@ struct weft_net_port {
 	char netdev[WEFT_VERBS_NAME + 8]; /* or a port's, "mlx5_0:1" */
 	enum weft_net_wire wire;
 	unsigned int hca;	      /* ib: index in weft_net_hcas() */
-	unsigned int skipped;	      /* calls of progress() */
 	uint64_t speed;		      /* bytes/s, 0 unknown */
 	struct weft_list peers;	      /* alive */
 	struct weft_list closing;     /* no comm left, or dead */

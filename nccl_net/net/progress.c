@@ -20,8 +20,6 @@
 #include "util/log.h"
 #include "util/thread.h"
 
-/* Calls of progress() between looks at a port without peers. */
-#define SKIPS	 256u
 #define PAUSE_US 500
 
 int weft_net_lock(struct weft_net *net)
@@ -37,16 +35,6 @@ int weft_net_lock(struct weft_net *net)
 	return -ECANCELED;
 }
 
-/*
- * NCCL calls for each of its requests, tens of times a round.  If all traffic
- * uses a better wire, other ports only wait for a peer to connect.
- */
-static bool may_skip(struct weft_net *net, struct weft_net_port *port)
-{
-	return port->wire > net->best && weft_list_empty(&port->peers) &&
-	       weft_list_empty(&port->closing) && ++port->skipped % SKIPS != 0;
-}
-
 unsigned int weft_net_progress(struct weft_net *net)
 {
 	struct weft_net_port *port, *tmp;
@@ -55,8 +43,6 @@ unsigned int weft_net_progress(struct weft_net *net)
 	net->calls++;
 	weft_net_flush_posts(net);
 	weft_list_for_each (port, tmp, &net->ports, link) {
-		if (may_skip(net, port))
-			continue;
 		n += port->ops->progress(port->iface);
 		if (!weft_list_empty(&port->closing))
 			weft_net_peer_reap(port, false);
