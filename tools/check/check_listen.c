@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The serving side of weft check. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,10 +9,9 @@
 
 #include "tools/check/check_control.h"
 #include "tools/tool.h"
-#include "util/clock.h"
-#include "util/util.h"
 
-#define GUESTS 64 /* connections that have not sent their request */
+#define BACKLOG	   64
+#define REQUEST_MS 1000 /* for the rest of a request, once it has begun */
 
 static int send_list(int fd, const struct check_list *list)
 {
@@ -53,7 +53,7 @@ static void serve_one(int fd, const union weft_sockaddr *from)
 
 	weft_sockaddr_str(from, text, sizeof(text));
 	check_set_patience(fd);
-	/* accept_guest() has raised it; what follows is shorter */
+	/* serve_all() has raised it; what follows is shorter */
 	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
 	if (!check_read(fd, &request, sizeof(request))) {
 		if (memcmp(request.magic, check_magic, sizeof(check_magic)))
@@ -102,7 +102,7 @@ static int open_listener(const char *host, const char *port)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 		if (bind(fd, ai->ai_addr, ai->ai_addrlen) ||
-		    listen(fd, GUESTS)) {
+		    listen(fd, BACKLOG)) {
 			err = errno;
 			close(fd);
 			fd = -1;
@@ -117,76 +117,40 @@ static int open_listener(const char *host, const char *port)
 	return fd;
 }
 
-/* Accepted connections that have not sent their request, oldest first. */
-struct guests {
-	struct pollfd fds[1 + GUESTS]; /* after the listener */
-	union weft_sockaddr from[1 + GUESTS];
-	uint64_t since_ms[1 + GUESTS];
-	nfds_t n;
-};
-
-static int remove_guest(struct guests *g, nfds_t i)
+/*
+ * The kernel keeps a connection that sends nothing, so that it delays no other,
+ * and hands it over after CHECK_PATIENCE_MS (TCP_DEFER_ACCEPT in tcp(7)).
+ */
+static int serve_all(int listener)
 {
-	const int fd = g->fds[i].fd;
-	const size_t rest = --g->n - i;
-
-	memmove(g->fds + i, g->fds + i + 1, rest * sizeof(*g->fds));
-	memmove(g->from + i, g->from + i + 1, rest * sizeof(*g->from));
-	memmove(g->since_ms + i, g->since_ms + i + 1,
-		rest * sizeof(*g->since_ms));
-	return fd;
-}
-
-/* 0, or -1 after an error message. */
-static int accept_guest(struct guests *g)
-{
+	const int patience_s = CHECK_PATIENCE_MS / 1000;
 	const int whole = sizeof(struct check_request);
+	struct pollfd guest = { .events = POLLIN };
 	struct sockaddr_storage ss;
-	socklen_t len = sizeof(ss);
-	const int fd = accept4(g->fds[0].fd, (struct sockaddr *)&ss, &len,
-			       SOCK_CLOEXEC);
-
-	if (fd < 0) {
-		if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN)
-			return 0;
-		tool_error("check", "cannot accept: %m");
-		return -1;
-	}
-	if (g->n == ARRAY_SIZE(g->fds))
-		close(remove_guest(g, 1));
-	/* readable with the whole request, or at the end of the stream */
-	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &whole, sizeof(whole));
-	g->fds[g->n] = (struct pollfd){ .fd = fd, .events = POLLIN };
-	check_convert_sockaddr(&ss, &g->from[g->n]);
-	g->since_ms[g->n++] = weft_now_ms();
-	return 0;
-}
-
-/* A guest that sends nothing delays no other. */
-static int serve_guests(int listener)
-{
-	struct guests g = {
-		.fds = { { .fd = listener, .events = POLLIN } },
-		.n = 1,
-	};
 	union weft_sockaddr from;
-	nfds_t i;
+	socklen_t len;
 
+	setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &patience_s,
+		   sizeof(patience_s));
 	for (;;) {
-		poll(g.fds, g.n, g.n > 1 ? 1000 : -1);
-		for (i = 1; i < g.n; i++)
-			if (g.fds[i].revents)
-				break;
-		if (i < g.n) {
-			from = g.from[i];
-			serve_one(remove_guest(&g, i), &from);
-			continue;
-		}
-		while (g.n > 1 &&
-		       weft_now_ms() - g.since_ms[1] > CHECK_PATIENCE_MS)
-			close(remove_guest(&g, 1));
-		if (g.fds[0].revents && accept_guest(&g))
+		len = sizeof(ss);
+		guest.fd = accept4(listener, (struct sockaddr *)&ss, &len,
+				   SOCK_CLOEXEC);
+		if (guest.fd < 0) {
+			if (errno == EINTR || errno == ECONNABORTED ||
+			    errno == EAGAIN)
+				continue;
+			tool_error("check", "cannot accept: %m");
 			return EXIT_FAILED;
+		}
+		check_convert_sockaddr(&ss, &from);
+		/* readable with the whole request, or at its end */
+		setsockopt(guest.fd, SOL_SOCKET, SO_RCVLOWAT, &whole,
+			   sizeof(whole));
+		if (poll(&guest, 1, REQUEST_MS) > 0)
+			serve_one(guest.fd, &from);
+		else
+			close(guest.fd);
 	}
 }
 
@@ -212,7 +176,7 @@ int check_listen(char *where)
 	printf("listening on port %u; on the other host: weft check THISHOST:%u\n",
 	       ntohs(sa.in.sin_port), ntohs(sa.in.sin_port));
 	fflush(stdout);
-	err = serve_guests(fd);
+	err = serve_all(fd);
 	close(fd);
 	return err;
 }
