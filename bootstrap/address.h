@@ -26,8 +26,8 @@
 #include <sys/socket.h>
 
 /* Wire versions that this build speaks. */
-#define WEFT_WIRE_MIN 8
-#define WEFT_WIRE_MAX 8
+#define WEFT_WIRE_MIN 9
+#define WEFT_WIRE_MAX 9
 
 #define WEFT_KEY_LEN	    16
 #define WEFT_IFACE_ADDR_LEN 28

@@ -121,15 +121,21 @@ struct shm_head {
 _Static_assert(sizeof(struct shm_head) == 384, "whole cache lines");
 
 /*
- * The rings, behind the head's page; only the small one has pages at first. The
- * first part of the short one has a page more, for the header behind its last
- * record.
+ * The rings, behind the head; only the small one has pages at first.  Pages are
+ * given to the others and taken back: they begin where a page does, of Linux's
+ * largest.  The first part of the short one has a page more, for the header
+ * behind its last record.
  */
+#define SHM_PAGE	(64u << 10)
 #define SHM_SMALL_AT	4096u
-#define SHM_SHORT_AT	(SHM_SMALL_AT + SHM_SMALL)
+#define SHM_SMALL_END	(SHM_SMALL_AT + SHM_SMALL)
+#define SHM_SHORT_AT	SHM_PAGE
 #define SHM_LONG_AT	(SHM_SHORT_AT + SHM_SHORT)
 #define SHM_BEGIN_PAGES (SHM_SHORT_BEGIN + 4096u)
 #define SHM_SIZE	(SHM_LONG_AT + SHM_LONG)
+_Static_assert(SHM_SMALL_END <= SHM_SHORT_AT && SHM_LONG_AT % SHM_PAGE == 0 &&
+		       SHM_SHORT_BEGIN % SHM_PAGE == 0,
+	       "rings and what has pages of its own share none");
 
 enum shm_kind {
 	SHM_MESSAGE = 1,

@@ -60,7 +60,7 @@ int shm_ring_make(struct shm_ring *ring, int *fd)
 {
 	/* else its writer cannot give pages to the short one */
 	const unsigned int there = weft_memfd_can_fill()
-					   ? SHM_SHORT_AT
+					   ? SHM_SMALL_END
 					   : SHM_SHORT_AT + SHM_BEGIN_PAGES;
 	void *p;
 
@@ -306,7 +306,7 @@ static bool may_make(const struct shm_iface *iface, size_t shorts, size_t more)
 	/* each process of the host that this one has met takes as much */
 	const size_t share = weft_min((size_t)SHM_MOST, SHM_ALL / (peers + 1));
 
-	return peers * SHM_SHORT_AT + shorts * SHM_BEGIN_PAGES +
+	return peers * SHM_SMALL_END + shorts * SHM_BEGIN_PAGES +
 		       iface->nwhole * (size_t)(SHM_SHORT - SHM_SHORT_BEGIN) +
 		       iface->nmade[SHM_IN_LONG] * (size_t)SHM_LONG + more <=
 	       share;
@@ -315,14 +315,15 @@ static bool may_make(const struct shm_iface *iface, size_t shorts, size_t more)
 /* The first part, and the page where the next record comes. */
 static bool fill_begin(struct shm_conn *conn)
 {
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint8_t *bytes = bytes_of(&conn->tx, SHM_IN_SHORT);
-	const size_t at =
-		offset_of(SHM_IN_SHORT, conn->tx.tail[SHM_IN_SHORT]) & ~4095u;
+	const size_t at = offset_of(SHM_IN_SHORT, conn->tx.tail[SHM_IN_SHORT]) &
+			  ~(page - 1);
 
 	if (!weft_memfd_can_fill())
 		return true;
 	return weft_memfd_fill(bytes, SHM_BEGIN_PAGES) &&
-	       (at < SHM_BEGIN_PAGES || weft_memfd_fill(bytes + at, 4096));
+	       (at < SHM_BEGIN_PAGES || weft_memfd_fill(bytes + at, page));
 }
 
 static bool may_ask(const struct shm_conn *conn, enum shm_which which)

@@ -417,7 +417,7 @@ Test(shm, rings_of_an_interface_have_a_limit)
 		conn = shm_conn(weft_ep_conn(eps[i]));
 		n += has_pages(conn, SHM_IN_LONG);
 		cr_expect(yes(has_pages(conn, SHM_IN_SHORT)), "%u", i);
-		bytes += SHM_SHORT_AT + bytes_of_short(conn) +
+		bytes += SHM_SMALL_END + bytes_of_short(conn) +
 			 has_pages(conn, SHM_IN_LONG) * SHM_LONG;
 		if (i)
 			a.ops->ep_destroy(eps[i]);
@@ -433,7 +433,7 @@ Test(shm, rings_of_many_processes_have_a_limit)
 	static struct shm_iface iface;
 	struct shm_conn conns[4] = { 0 };
 	struct weft_counters stats = { 0 };
-	size_t bytes = 127 * SHM_SHORT_AT;
+	size_t bytes = 127 * SHM_SMALL_END;
 	int fd;
 
 	iface.base.session.conns.n = 127;
@@ -451,7 +451,7 @@ Test(shm, rings_of_many_processes_have_a_limit)
 			 has_pages(&conns[i], SHM_IN_LONG) * SHM_LONG;
 		shm_ring_close(&conns[i].tx);
 	}
-	cr_expect(gt(sz, bytes, 127 * SHM_SHORT_AT));
+	cr_expect(gt(sz, bytes, 127 * SHM_SMALL_END));
 	cr_expect(le(sz, 128 * bytes, (size_t)1 << 30), "%zu", bytes);
 }
 
@@ -535,7 +535,7 @@ Test(shm, ring_is_short_on_an_old_kernel)
 	cr_assert(zero(int, shm_ring_make(&ring, &fd)));
 	cr_assert(zero(int, fstat(fd, &st)));
 	cr_expect(ge(long, st.st_blocks * 512,
-		     (long)(SHM_SHORT_AT + SHM_BEGIN_PAGES)));
+		     (long)(SHM_SMALL_END + SHM_BEGIN_PAGES)));
 	shm_ring_close(&ring);
 	close(fd);
 	connect_both();
@@ -557,7 +557,7 @@ Test(shm, ring_is_allocated_or_the_endpoint_fails)
 
 	cr_assert(zero(int, shm_ring_make(&ring, &fd)));
 	cr_assert(zero(int, fstat(fd, &st)));
-	cr_expect(ge(long, st.st_blocks * 512, (long)SHM_SHORT_AT));
+	cr_expect(ge(long, st.st_blocks * 512, (long)SHM_SMALL_END));
 	shm_ring_close(&ring);
 	close(fd);
 	lacking = ENOSPC;
