@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "host/samehost.h"
+#include "preload/env_flag.h"
 #include "preload/load.h"
 
 /*
@@ -61,12 +62,47 @@ static bool plugin_tried;
 static atomic_bool event_driven; /* pass calls of workers to the plugin */
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The installation is broken; UCX continues without weft. */
+/*
+ * The variable that requests weft, or NULL.  An approximation:
+ * ucx_tl/ucxenv.c decides it, but is in the file that could not be loaded.
+ */
+static const char *find_request(void)
+{
+	static const char *const flags[] = {
+		"DASK_DISTRIBUTED_UCXX__TCP",
+		"DASK_DISTRIBUTED_UCXX__NVLINK",
+		"DASK_DISTRIBUTED_UCXX__INFINIBAND",
+		"DASK_DISTRIBUTED__COMM__UCX__TCP",
+		"DASK_DISTRIBUTED__COMM__UCX__NVLINK",
+		"DASK_DISTRIBUTED__COMM__UCX__INFINIBAND",
+		"DASK_UCX__TCP",
+		"DASK_UCX__NVLINK",
+		"DASK_UCX__INFINIBAND",
+	};
+	const char *tls = getenv("UCX_TLS");
+	const int ucx = weft_env_flag("WEFT_UCX");
+	size_t i;
+
+	if (ucx >= 0)
+		return ucx ? "WEFT_UCX" : NULL;
+	if (tls && *tls)
+		return strstr(tls, "weft_") ? "UCX_TLS" : NULL;
+	for (i = 0; i < sizeof(flags) / sizeof(*flags); i++)
+		if (weft_env_flag(flags[i]) == 1)
+			return flags[i];
+	return NULL;
+}
+
+/* UCX continues without weft.  Do not warn users who did not select it. */
 static void warn_cannot_load(const char *file, const char *why)
 {
-	dprintf(STDERR_FILENO,
-		"weft: warning: cannot load '%s': %s; UCX continues without weft\n",
-		file, why ? why : "it lacks weft's functions");
+	const char *name = find_request();
+
+	if (name)
+		dprintf(STDERR_FILENO,
+			"weft: warning: cannot load '%s', which %s=%s requests: %s; UCX continues without weft\n",
+			file, name, getenv(name),
+			why ? why : "it lacks weft's functions");
 }
 
 /*

@@ -79,25 +79,41 @@ tap_equal "a wrapper's jump reaches its UCX beside another copy" \
 	"$(with installed ./linked ^a -)" $'0 1 weft inside\nprogress 97\n0 0 mapped'
 
 rm installed/ucx/libuct_weft.so
-tap_equal "progress reaches UCX without the plugin" \
-	"$(with installed ./program +a | grep -v '^weft')" \
+tap_equal "progress reaches UCX without the plugin" "$(with installed ./program +a)" \
 	", efd -5 3, progress 97 97, arm -15, destroyed a"
-seen=$(with installed ./program a b)
-tap_equal "UCX works without the plugin" \
+tap_equal "a missing plugin that is not requested is silent" \
+	"$(with installed ./program a)" "0 1 a alone"
+seen=$(UCX_TLS=weft_tcp,tcp with installed ./program a b)
+tap_equal "UCX works without a requested plugin" \
 	"$(grep -v '^weft' <<<"$seen")" $'0 1 a alone\n0 1 b alone'
-tap_equal "a missing plugin gives one warning with its path" \
+tap_equal "a missing requested plugin gives one warning with its path" \
 	"$(grep '^weft' <<<"$seen")" \
-	"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so': no such file; UCX continues without weft"
+	"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp,tcp requests: no such file; UCX continues without weft"
+for asks in WEFT_UCX=on WEFT_UCX=1 DASK_UCX__TCP=True \
+	DASK_DISTRIBUTED__COMM__UCX__NVLINK=true \
+	DASK_DISTRIBUTED_UCXX__INFINIBAND=1; do
+	tap_equal "a missing plugin is requested by $asks" \
+		"$(env "$asks" LD_PRELOAD="$tap_tmp/installed/libweft_preload.so" \
+			./program a 2>&1 | grep -o "which .* requests")" \
+		"which $asks requests"
+done
+for silent in "UCX_TLS=tcp DASK_UCX__TCP=True" DASK_UCX__TCP=False \
+	"WEFT_UCX=off UCX_TLS=weft_tcp" DASK_UCX__CUDA_COPY=True; do
+	# shellcheck disable=SC2086 # assignments, one by one
+	tap_equal "a missing plugin is silent with $silent" \
+		"$(env $silent LD_PRELOAD="$tap_tmp/installed/libweft_preload.so" \
+			./program a 2>&1)" "0 1 a alone"
+done
 echo "no library" >installed/ucx/libuct_weft.so
-seen=$(with installed ./program a)
+seen=$(UCX_TLS=weft_tcp with installed ./program a)
 case $seen in
-"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so': "*"too short"*"without weft"$'\n'"0 1 a alone")
+"weft: warning: cannot load '$tap_tmp/installed/ucx/libuct_weft.so', which UCX_TLS=weft_tcp requests: "*"too short"*"without weft"$'\n'"0 1 a alone")
 	tap_ok "a damaged plugin: one warning with the loader's reason" ;;
 *)	tap_not_ok "a damaged plugin: one warning with the loader's reason" \
 		"$seen" ;;
 esac
 cp "$preload" installed/ucx/libuct_weft.so
-seen=$(with installed ./program a)
+seen=$(UCX_TLS=weft_tcp with installed ./program a)
 case $seen in
 *"it lacks weft's functions"*$'\n'"0 1 a alone")
 	tap_ok "a library that is not weft's plugin: one warning" ;;
