@@ -16,7 +16,7 @@ mkdir "$tap_tmp/full"
 find_builds
 test -n "${WEFT_TEST_LONG-}" || test ${#versions[@]} -lt 3 ||
 	versions=("${versions[0]}" "${versions[-1]}")
-build_program gone gone.c host.c || tap_skip_all "cannot build"
+build_program gone gone.c sides.c host.c || tap_skip_all "cannot build"
 export UCX_TLS=weft_tcp UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n
 export UCX_KEEPALIVE_INTERVAL=inf
 

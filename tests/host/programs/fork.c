@@ -47,16 +47,19 @@ static void be_child(const char *how)
 
 int main(int argc, char **argv)
 {
+	uint64_t features = 0;
 	unsigned int i;
 	int status;
 	pid_t pid;
 
 	if (argc != 3)
 		die("fork poll|sleep exit|destroy|_exit");
+	if (!strcmp(argv[1], "sleep"))
+		features = UCP_FEATURE_WAKEUP;
 	alarm(4 * PATIENCE_S);
 	parent = getpid();
-	side_open(&a, !strcmp(argv[1], "sleep"));
-	side_open(&b, !strcmp(argv[1], "sleep"));
+	side_open(&a, features);
+	side_open(&b, features);
 	check(connect_to(&a, &b), "endpoint");
 	check(connect_to(&b, &a), "endpoint");
 	both_ways(SIDE_LEN);

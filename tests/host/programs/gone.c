@@ -26,91 +26,51 @@
 #include <time.h>
 #include <unistd.h>
 #include "tests/host/programs/host.h"
+#include "tests/host/programs/sides.h"
 
-#define N	   8
-#define PATIENCE_S 10
-
-struct side {
-	ucp_context_h context;
-	ucp_worker_h worker;
-	ucp_ep_h ep;
-	unsigned int received, errors;
-	ucs_status_t error;
-	void *offered; /* the last rendezvous */
-};
+#define N      8
+#define SOON_S 10
 
 static struct side stays, goes;
+/* What came by active messages, and the last rendezvous. */
+static struct arrival {
+	unsigned int received;
+	void *offered;
+} at_stays, at_goes;
 static const char *kind;
 static size_t len;
 static void *buf, *target;
 static ucp_mem_h mem;
 static ucp_rkey_h rkey;
 static void *packed;
-static ucp_err_handling_mode_t err_mode = UCP_ERR_HANDLING_MODE_PEER;
-
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-	struct side *s = arg;
-
-	s->errors++;
-	s->error = status;
-}
 
 static ucs_status_t on_am(void *arg, const void *header, size_t header_len,
 			  void *data, size_t length,
 			  const ucp_am_recv_param_t *param)
 {
-	struct side *s = arg;
+	struct arrival *at = arg;
 
-	s->received++;
+	at->received++;
 	/* a rendezvous that is fetched by lost() alone */
 	if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
 		return UCS_OK;
-	s->offered = data;
+	at->offered = data;
 	return UCS_INPROGRESS;
 }
 
-static void side_open(struct side *s)
+static void open_for(struct side *s, struct arrival *at)
 {
-	ucp_params_t params = {
-		.field_mask = UCP_PARAM_FIELD_FEATURES,
-		.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_RMA,
-	};
-	ucp_worker_params_t worker = {
-		.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-		.thread_mode = UCS_THREAD_MODE_SINGLE,
-	};
 	ucp_am_handler_param_t am = {
 		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
 			      UCP_AM_HANDLER_PARAM_FIELD_CB |
 			      UCP_AM_HANDLER_PARAM_FIELD_ARG,
 		.id = 0,
 		.cb = on_am,
-		.arg = s,
+		.arg = at,
 	};
 
-	check(ucp_init(&params, NULL, &s->context), "ucp_init");
-	check(ucp_worker_create(s->context, &worker, &s->worker), "worker");
+	side_open(s, UCP_FEATURE_AM | UCP_FEATURE_RMA);
 	check(ucp_worker_set_am_recv_handler(s->worker, &am), "handler");
-}
-
-static void connect_to(struct side *s, struct side *to)
-{
-	ucp_ep_params_t params = {
-		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-			      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-			      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-		.err_mode = err_mode,
-		.err_handler = { on_error, s },
-	};
-	ucp_address_t *address;
-	size_t address_len;
-
-	check(ucp_worker_get_address(to->worker, &address, &address_len),
-	      "address");
-	params.address = address;
-	check(ucp_ep_create(s->worker, &params, &s->ep), "endpoint");
-	ucp_worker_release_address(to->worker, address);
 }
 
 static void progress(void)
@@ -122,12 +82,12 @@ static void progress(void)
 
 #define wait_until(cond)                                                      \
 	do {                                                                  \
-		const time_t end_ = time(NULL) + PATIENCE_S;                  \
+		const time_t end_ = time(NULL) + SOON_S;                      \
 		while (!(cond)) {                                             \
 			progress();                                           \
 			if (time(NULL) > end_)                                \
 				die("%s %zu: no '%s' within %d s", kind, len, \
-				    #cond, PATIENCE_S);                       \
+				    #cond, SOON_S);                           \
 		}                                                             \
 	} while (0)
 
@@ -228,8 +188,8 @@ static void must_fail(const char *when)
 	ucp_rkey_destroy(rkey);
 	close_by_force(&stays);
 	close_by_force(&goes);
-	connect_to(&stays, &goes);
-	connect_to(&goes, &stays);
+	check(connect_to(&stays, &goes), "endpoint");
+	check(connect_to(&goes, &stays), "endpoint");
 	check(ucp_ep_rkey_unpack(stays.ep, packed, &rkey), "unpack");
 }
 
@@ -242,7 +202,7 @@ static void freed(void)
 
 	check(end(start(&stays, "put", len)), "put");
 	/* UCX registers it again, for a rendezvous */
-	connect_to(&goes, &stays);
+	check(connect_to(&goes, &stays), "endpoint");
 	received = ucp_tag_recv_nbx(stays.worker, source, len, 1, 0, &param);
 	buf = target;
 	check(end(start(&goes, "tag", len)), "send");
@@ -300,10 +260,11 @@ static ucs_status_ptr_t receive(const char *op, void *at)
 
 	if (!strcmp(op, "tag"))
 		return ucp_tag_recv_nbx(goes.worker, at, len, 1, -1, &param);
-	wait_until(goes.offered || goes.errors || stays.errors);
-	if (!goes.offered)
+	wait_until(at_goes.offered || goes.errors || stays.errors);
+	if (!at_goes.offered)
 		return UCS_STATUS_PTR(UCS_ERR_CONNECTION_RESET);
-	return ucp_am_recv_data_nbx(goes.worker, goes.offered, at, len, &param);
+	return ucp_am_recv_data_nbx(goes.worker, at_goes.offered, at, len,
+				    &param);
 }
 
 static ucs_status_t status_of(ucs_status_ptr_t request)
@@ -340,7 +301,7 @@ static void lost(char **argv)
 	to = map_file(*loss == '/' ? loss : NULL, len, &to_fd);
 	memset(from, 5, len);
 	check(end(start(&goes, "am", 1)), "first message back");
-	wait_until(stays.received);
+	wait_until(at_stays.received);
 	lose(at_target ? to : from, at_target ? to_fd : from_fd, loss);
 	receives = !strcmp(op, "tag") ? receive(op, to) : NULL;
 	behind = ucp_tag_recv_nbx(goes.worker, &c, 1, 2, -1, &param);
@@ -348,7 +309,7 @@ static void lost(char **argv)
 	sends = start(&stays, op, len);
 	if (!receives)
 		receives = receive(op, to);
-	if (err_mode == UCP_ERR_HANDLING_MODE_NONE) {
+	if (stays.err_mode == UCP_ERR_HANDLING_MODE_NONE) {
 		unhandled(sends, receives);
 		return;
 	}
@@ -386,20 +347,20 @@ int main(int argc, char **argv)
 		cold |= !strcmp(argv[i], "cold");
 		back |= !strcmp(argv[i], "back");
 	}
-	if (argc > 6 && !strcmp(argv[6], "unhandled"))
-		err_mode = UCP_ERR_HANDLING_MODE_NONE;
-	alarm(6 * PATIENCE_S);
+	alarm(6 * SOON_S);
 	buf = calloc(1, len);
 	target = pages(PROT_READ | PROT_WRITE, 0);
-	side_open(&stays);
-	side_open(&goes);
-	connect_to(&stays, &goes);
+	open_for(&stays, &at_stays);
+	open_for(&goes, &at_goes);
+	if (argc > 6 && !strcmp(argv[6], "unhandled"))
+		stays.err_mode = goes.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+	check(connect_to(&stays, &goes), "endpoint");
 	if (back || !strcmp(kind, "lost"))
-		connect_to(&goes, &stays);
+		check(connect_to(&goes, &stays), "endpoint");
 	expose();
 	if (!cold) {
 		check(end(start(&stays, "am", 1)), "first message");
-		wait_until(goes.received);
+		wait_until(at_goes.received);
 		check(flush(&stays), "first flush");
 	}
 	if (!strcmp(kind, "lost")) {

@@ -12,7 +12,6 @@
  * proc(5)), and by how much the host's shared memory has grown: a ring counts
  * there whether it was touched or not.
  */
-#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <ucp/api/ucp.h>
+#include "tests/lib/fds.h"
 
 struct side {
 	size_t address_len;
@@ -166,13 +166,8 @@ static long read_kib(const char *path, const char *name)
 
 static void count(struct side *me)
 {
-	DIR *dir = opendir("/proc/self/fd");
-
-	/* "." and "..", and this one */
-	for (me->fds = 0; readdir(dir); me->fds++)
-		;
-	me->fds -= 3;
-	closedir(dir);
+	/* but ".", "..", and the folder's own */
+	me->fds = count_fds() - 3;
 	me->pss = read_kib("/proc/self/smaps_rollup", "Pss:");
 	if (!self)
 		all->shared = read_kib("/proc/meminfo", "Shmem:") - all->shared;

@@ -16,25 +16,25 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 	fprintf(stderr, "%s: %s\n", s == &a ? "a" : "b",
 		ucs_status_string(status));
 	s->errors++;
+	s->error = status;
 }
 
-void side_open(struct side *s, int sleeps)
+void side_open(struct side *s, uint64_t features)
 {
 	ucp_params_t params = {
 		.field_mask = UCP_PARAM_FIELD_FEATURES,
-		.features = UCP_FEATURE_TAG,
+		.features = UCP_FEATURE_TAG | features,
 	};
 	ucp_worker_params_t worker = {
 		.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
 		.thread_mode = UCS_THREAD_MODE_SINGLE,
 	};
 
-	if (sleeps)
-		params.features |= UCP_FEATURE_WAKEUP;
 	check(ucp_init(&params, NULL, &s->context), "ucp_init");
 	check(ucp_worker_create(s->context, &worker, &s->worker), "worker");
+	s->err_mode = UCP_ERR_HANDLING_MODE_PEER;
 	s->efd = -1;
-	if (sleeps)
+	if (features & UCP_FEATURE_WAKEUP)
 		check(ucp_worker_get_efd(s->worker, &s->efd), "event fd");
 }
 
@@ -44,7 +44,7 @@ ucs_status_t connect_to(struct side *s, struct side *to)
 		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
 			      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
 			      UCP_EP_PARAM_FIELD_ERR_HANDLER,
-		.err_mode = UCP_ERR_HANDLING_MODE_PEER,
+		.err_mode = s->err_mode,
 		.err_handler = { on_error, s },
 	};
 	ucp_address_t *address;

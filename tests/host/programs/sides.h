@@ -15,15 +15,20 @@ struct side {
 	ucp_context_h context;
 	ucp_worker_h worker;
 	ucp_ep_h ep;
-	int efd; /* -1: polled */
+	int efd;			  /* -1: polled */
+	ucp_err_handling_mode_t err_mode; /* of its endpoints */
 	unsigned int errors;
+	ucs_status_t error; /* the last */
 	uint8_t out[SIDE_LEN], in[SIDE_LEN];
 };
 
 extern struct side a, b;
 
-/* Opens it; @sleeps: with an event fd, on which both_ways() sleeps. */
-void side_open(struct side *s, int sleeps);
+/*
+ * With tagged messages and @features; both_ways() sleeps on the event fd of
+ * UCP_FEATURE_WAKEUP.
+ */
+void side_open(struct side *s, uint64_t features);
 ucs_status_t connect_to(struct side *s, struct side *to);
 /* Without FORCE, of this side alone. */
 void close_ep(struct side *s);
