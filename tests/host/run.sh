@@ -64,7 +64,8 @@ for v in "${versions[@]}"; do
 	# a program without an error handler finds them in UCX's log
 	IGNORE='error during flush' try "$v: one leaves" "$v" "$v" late
 	try "$v: one leaves, with error handling" "$v" "$v" peer late
-	try "$v: a killed peer" "$v" "$v" peer killed
+	# its next message may have come before its receive, and stays in UCX
+	IGNORE='was not matched' try "$v: a killed peer" "$v" "$v" peer killed
 	carried "$v"
 done
 
