@@ -18,12 +18,18 @@ listed() # VERSION [ASSIGNMENT...]: does ucx_info list weft_tcp? No preload.
 		grep -q 'Transport: weft_tcp' && echo yes || echo no
 }
 
+# Not those that tests beside this one make and take away.
+nets=lo
+for net in /sys/class/net/*/device; do
+	test ! -e "$net" || nets+=,$(basename "$(dirname "$net")")
+done
+
 # Lanes of an endpoint and, from UCX 1.16 on, which protocol takes which sizes,
 # without what differs from run to run.
 lanes() # UCX_TLS of both sides, or "" for none
 {
 	(test -z "$1" || export UCX_TLS="$1"
-	 UCX_PROTO_INFO=y UCX_NET_DEVICES=all exchange "$v" "$v" connect)
+	 UCX_PROTO_INFO=y UCX_NET_DEVICES=$nets exchange "$v" "$v" connect)
 	sed -e 's/^\[[0-9.]*\] *\[[^]]*\]//' -e 's/0x[0-9a-f]*//g' -e 's/[0-9a-f]\{8,\}//g' \
 		-e '/transfers\|peer_name/d' "$tap_tmp/wait"
 }
@@ -198,7 +204,7 @@ if UCX_TLS=weft_tcp exchange "$newest" "$newest" later="$ns" connect; then
 fi
 for side in wait come; do
 	tap_equal "$side: the peer's wire version is logged, once" \
-		"$(grep -c 'weft: .*127.0.0.1:.* wire versions 9 to 9, this weft [0-9]* to [0-9]*:.*install' \
+		"$(grep -c 'weft: .*127.0.0.1:.* wire versions 250 to 250, this weft [0-9]* to [0-9]*:.*install' \
 			"$tap_tmp/$side")" 1
 	tap_equal "$side: UCX learns why" \
 		"$(grep -c 'weft_tcp/lo - its weft has no wire version in common' \

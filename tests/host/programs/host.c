@@ -311,7 +311,7 @@ static void make_later(struct host *h, char *address, size_t len)
 
 	for (size_t i = 4; i + sizeof(h->later) <= len; i++)
 		if (!memcmp(address + i, &h->later, sizeof(h->later))) {
-			address[i - 4] = address[i - 3] = 9;
+			address[i - 4] = address[i - 3] = 250;
 			found++;
 		}
 	if (!found)

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Copies from and to memory that may be gone. */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "devices/common/bounce.h"
+
+#define SIZE ((size_t)100000) /* more than the buffer, and no whole pages */
+
+static uint8_t *ours, *peers, *gone;
+
+static void setup(void)
+{
+	ours = malloc(SIZE);
+	peers = malloc(SIZE);
+	gone = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (size_t i = 0; i < SIZE; i++)
+		ours[i] = (uint8_t)(i * 7 + i / 251);
+	memset(peers, 0xa5, SIZE);
+}
+
+static void copies_both_ways(struct weft_bounce *b)
+{
+	cr_expect(zero(int, weft_bounce_out(b, peers, ours, SIZE)));
+	cr_expect(zero(int, memcmp(peers, ours, SIZE)));
+	memset(ours, 0xa5, SIZE);
+	cr_expect(zero(int, weft_bounce_in(b, ours, peers, SIZE)));
+	cr_expect(zero(int, memcmp(peers, ours, SIZE)));
+	cr_expect(eq(int, weft_bounce_out(b, gone, ours, SIZE), -EACCES));
+	cr_expect(eq(int, weft_bounce_in(b, ours, gone, SIZE), -EACCES));
+}
+
+Test(bounce, copies_and_says_what_is_gone, .init = setup)
+{
+	struct weft_bounce b = { NULL, -1 };
+
+	copies_both_ways(&b);
+	cr_expect(not(zero(ptr, b.map)));
+	weft_bounce_close(&b);
+}
+
+Test(bounce, needs_no_descriptor, .init = setup)
+{
+	struct weft_bounce b = { NULL, -1 };
+	struct rlimit old, none;
+
+	getrlimit(RLIMIT_NOFILE, &old);
+	none = (struct rlimit){ 0, old.rlim_max };
+	cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &none)));
+	copies_both_ways(&b);
+	setrlimit(RLIMIT_NOFILE, &old); /* Criterion has a socket */
+	cr_expect(zero(ptr, b.map));
+	weft_bounce_close(&b);
+}
