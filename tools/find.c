@@ -147,7 +147,7 @@ static const struct kind nccl_kind = {
 void tool_answer(int out, const void *answer, size_t len)
 {
 	/* no destructors: of what, is not known */
-	_exit(write(out, answer, len) != (ssize_t)len);
+	_exit(write(out, answer, len) == (ssize_t)len ? 0 : 1);
 }
 
 static void probe_library(const void *about, const char *name, int out)
@@ -188,9 +188,10 @@ static size_t read_child(pid_t pid, int fd, void *buf, size_t len)
 		have += n > 0 ? (size_t)n : 0;
 	}
 	close(fd);
-	/* do not wait for one that a driver holds in the kernel */
 	kill(pid, SIGKILL);
-	waitpid(pid, NULL, weft_now_ms() < end ? 0 : WNOHANG);
+	/* do not wait for one that a driver holds in the kernel */
+	while (!waitpid(pid, NULL, WNOHANG) && weft_now_ms() < end)
+		usleep(1000);
 	return have;
 }
 

@@ -104,9 +104,9 @@ enum tcp_times {
 /* How long a socket's peer has not answered (tcp_timer.c). */
 struct tcp_watch {
 	uint64_t since_ms; /* 0: it answers, or nothing was sent */
-	uint64_t tried_ms; /* the last retransmission */
+	uint64_t tried_ms; /* the last retransmission, or attempt at one */
 	uint64_t asked_ms; /* the same, after time for an answer */
-	unsigned int probes;
+	unsigned int probes, backoff;
 };
 
 /* The message stream of a pair. */

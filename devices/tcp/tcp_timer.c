@@ -55,13 +55,18 @@ static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
 		return false;
 	}
 	if (!w->since_ms || now - w->since_ms >= ti->tcpi_last_ack_recv) {
-		*w = (struct tcp_watch){ now, now, 0, ti->tcpi_probes };
+		*w = (struct tcp_watch){ now, now, 0, ti->tcpi_probes,
+					 ti->tcpi_backoff };
 		return false;
 	}
 	/* a live kernel answers probes, those of a closed window, too */
 	if (ti->tcpi_probes != w->probes)
 		w->tried_ms = now;
 	w->probes = ti->tcpi_probes;
+	/* what an interface that is down here does not take was tried, too */
+	if (ti->tcpi_backoff > w->backoff)
+		w->tried_ms = now;
+	w->backoff = ti->tcpi_backoff;
 	if (ti->tcpi_unacked)
 		w->tried_ms =
 			weft_max(w->tried_ms, now - ti->tcpi_last_data_sent);
@@ -83,7 +88,8 @@ static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
 static struct weft_handshake *find_silent(struct tcp_iface *iface, uint64_t now)
 {
 	struct weft_handshake *hs, *th;
-	struct tcp_watch watch = { 0 };
+	/* one look: it does not see the backoff grow */
+	struct tcp_watch watch = { .backoff = UINT8_MAX };
 	struct tcp_info ti;
 
 	weft_list_for_each (hs, th, &iface->base.session.handshakes, link) {

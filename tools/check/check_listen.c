@@ -10,8 +10,8 @@
 #include "tools/check/check_control.h"
 #include "tools/tool.h"
 
-#define BACKLOG	   64
-#define REQUEST_MS 1000 /* for the rest of a request, once it has begun */
+#define BACKLOG	   SOMAXCONN
+#define REQUEST_MS 200 /* for the rest of a request, once it has begun */
 
 static int send_list(int fd, const struct check_list *list)
 {

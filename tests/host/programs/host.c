@@ -16,8 +16,6 @@
 #include <unistd.h>
 #include "tests/host/programs/host.h"
 
-#define BUSY_ROUNDS 100 /* that bring nothing, before it rests between them */
-
 void die(const char *fmt, ...)
 {
 	va_list ap;
@@ -187,15 +185,8 @@ void host_progress(struct host *h)
 		{ .fd = h->oob, .events = POLLIN },
 	};
 
-	if (ucp_worker_progress(h->worker))
+	if (ucp_worker_progress(h->worker) || h->efd < 0)
 		return;
-	if (h->efd < 0) {
-		/* the other side may want this processor; spin: weft leaves it
-		 */
-		if (!spinner)
-			sched_yield();
-		return;
-	}
 	switch (ucp_worker_arm(h->worker)) {
 	case UCS_OK:
 		/* a lost wakeup shows as a test that takes forever */

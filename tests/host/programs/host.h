@@ -25,7 +25,6 @@ struct host {
 	int oob;	     /* that socket */
 	int efd;	     /* -1: polling */
 	unsigned int sleeps; /* that weft made while it spun */
-	unsigned int idle;   /* rounds of progress that brought nothing */
 	bool by_sockaddr, peer_errors;
 	const char *ip;	     /* for listeners */
 	uint64_t later;	     /* see make_later() */

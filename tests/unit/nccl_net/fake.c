@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "host/host.h"
@@ -57,6 +58,12 @@ struct weft_mem {
 	size_t len;
 	uint64_t token;
 };
+
+/*
+ * A flusher thread makes progress for one context while another sends to it.
+ * Callbacks of progress() send, too.
+ */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static struct weft_list ifaces = { &ifaces, &ifaces };
 static struct weft_list mems = { &mems, &mems };
@@ -236,7 +243,7 @@ static void deliver(struct fake_iface *i, struct event *e)
 	}
 }
 
-static unsigned int progress(struct weft_iface *base)
+static unsigned int deliver_all(struct weft_iface *base)
 {
 	struct fake_iface *i = (struct fake_iface *)base;
 	struct weft_list todo;
@@ -273,6 +280,16 @@ static unsigned int progress(struct weft_iface *base)
 		free(e);
 		n++;
 	}
+	return n;
+}
+
+static unsigned int progress(struct weft_iface *base)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&lock);
+	n = deliver_all(base);
+	pthread_mutex_unlock(&lock);
 	return n;
 }
 
@@ -340,10 +357,12 @@ static int message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	fake.by_id[id]++;
 	if (!to)
 		return 0;
+	pthread_mutex_lock(&lock);
 	e = post(to, MESSAGE, len);
 	e->id = id;
 	for (i = 0, len = 0; i < n; len += iov[i++].iov_len)
 		memcpy(e->data + len, iov[i].iov_base, iov[i].iov_len);
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
@@ -373,6 +392,7 @@ static int put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 		return -ECONNRESET;
 	p = calloc(1, sizeof(*p));
 	p->op = op;
+	pthread_mutex_lock(&lock);
 	weft_list_add_tail(&ep->pending, &p->link);
 	e = post(to, PUT, len);
 	if (len)
@@ -385,6 +405,7 @@ static int put(struct weft_ep *base, const struct weft_iov *iov, unsigned int n,
 	e->notify = notify;
 	e->tag = notify ? notify->tag : 0;
 	fake.puts++;
+	pthread_mutex_unlock(&lock);
 	return -EINPROGRESS;
 }
 

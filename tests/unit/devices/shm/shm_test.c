@@ -535,7 +535,7 @@ Test(shm, ring_is_short_on_an_old_kernel)
 	cr_assert(zero(int, shm_ring_make(&ring, &fd)));
 	cr_assert(zero(int, fstat(fd, &st)));
 	cr_expect(ge(long, st.st_blocks * 512,
-		     (long)(SHM_SMALL_END + SHM_BEGIN_PAGES)));
+		     (long)(SHM_SHORT_AT + SHM_BEGIN_PAGES)));
 	shm_ring_close(&ring);
 	close(fd);
 	connect_both();
