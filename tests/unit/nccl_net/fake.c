@@ -243,7 +243,7 @@ static void deliver(struct fake_iface *i, struct event *e)
 	}
 }
 
-static unsigned int deliver_all(struct weft_iface *base)
+static unsigned int progress(struct weft_iface *base)
 {
 	struct fake_iface *i = (struct fake_iface *)base;
 	struct weft_list todo;
@@ -254,6 +254,7 @@ static unsigned int deliver_all(struct weft_iface *base)
 	fake.progressed++;
 	if (fake.hold_all)
 		return 0;
+	pthread_mutex_lock(&lock);
 	if (i->starved && fake.busy)
 		fake.busy--;
 	if (i->starved && !fake.busy) {
@@ -280,15 +281,6 @@ static unsigned int deliver_all(struct weft_iface *base)
 		free(e);
 		n++;
 	}
-	return n;
-}
-
-static unsigned int progress(struct weft_iface *base)
-{
-	unsigned int n;
-
-	pthread_mutex_lock(&lock);
-	n = deliver_all(base);
 	pthread_mutex_unlock(&lock);
 	return n;
 }

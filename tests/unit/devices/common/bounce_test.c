@@ -11,20 +11,14 @@
 
 #define SIZE ((size_t)100000) /* more than the buffer, and no whole pages */
 
-static uint8_t *ours, *peers, *gone;
-
-static void setup(void)
-{
-	ours = malloc(SIZE);
-	peers = malloc(SIZE);
-	gone = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	for (size_t i = 0; i < SIZE; i++)
-		ours[i] = (uint8_t)(i * 7 + i / 251);
-	memset(peers, 0xa5, SIZE);
-}
-
 static void copies_both_ways(struct weft_bounce *b)
 {
+	uint8_t *ours = malloc(SIZE), *peers = calloc(1, SIZE);
+	void *gone =
+		mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	for (size_t i = 0; i < SIZE; i++)
+		ours[i] = (uint8_t)(i * 7 + i / 251);
 	cr_expect(zero(int, weft_bounce_out(b, peers, ours, SIZE)));
 	cr_expect(zero(int, memcmp(peers, ours, SIZE)));
 	memset(ours, 0xa5, SIZE);
@@ -32,27 +26,23 @@ static void copies_both_ways(struct weft_bounce *b)
 	cr_expect(zero(int, memcmp(peers, ours, SIZE)));
 	cr_expect(eq(int, weft_bounce_out(b, gone, ours, SIZE), -EACCES));
 	cr_expect(eq(int, weft_bounce_in(b, ours, gone, SIZE), -EACCES));
+	munmap(gone, SIZE);
+	free(ours);
+	free(peers);
 }
 
-Test(bounce, copies_and_says_what_is_gone, .init = setup)
+Test(bounce, copies_with_descriptors_and_without)
 {
-	struct weft_bounce b = { NULL, -1 };
-
-	copies_both_ways(&b);
-	cr_expect(not(zero(ptr, b.map)));
-	weft_bounce_close(&b);
-}
-
-Test(bounce, needs_no_descriptor, .init = setup)
-{
-	struct weft_bounce b = { NULL, -1 };
+	struct weft_bounce with = { NULL, -1 }, without = { NULL, -1 };
 	struct rlimit old, none;
 
+	copies_both_ways(&with);
+	cr_expect(not(zero(ptr, with.map)));
+	weft_bounce_close(&with);
 	getrlimit(RLIMIT_NOFILE, &old);
 	none = (struct rlimit){ 0, old.rlim_max };
 	cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &none)));
-	copies_both_ways(&b);
+	copies_both_ways(&without);
 	setrlimit(RLIMIT_NOFILE, &old); /* Criterion has a socket */
-	cr_expect(zero(ptr, b.map));
-	weft_bounce_close(&b);
+	cr_expect(zero(ptr, without.map));
 }
