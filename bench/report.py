@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import time
 
 # Of all other units more is better.
@@ -45,12 +46,24 @@ def machine():
             "python": platform.python_version()}
 
 
+def gpus():
+    """As "2 x NVIDIA H200"; "" where there are none."""
+    try:
+        names = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True, text=True).stdout.splitlines()
+    except FileNotFoundError:
+        return ""
+    return ", ".join(f"{names.count(name)} x {name}"
+                     for name in sorted(set(names)))
+
+
 class Report:
     def __init__(self, path, **about):
         """@about: versions, and what else the figures depend on."""
         self.path, self.rows, self.head = path, [], None
         self.about = {"date": time.strftime("%Y-%m-%d"), **about,
-                      "machine": machine()}
+                      "gpus": gpus(), "machine": machine()}
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
 
     def add(self, part, where, what, size, unit, got):

@@ -18,7 +18,7 @@ matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+UNITS = {"ms": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 TICKS = (8, 1 << 10, 64 << 10, 1 << 20, 64 << 20, 1 << 30)
 WEFT, ALSO_WEFT, BEST, PLAIN, TUNED, OTHER = (
     {"color": "#c4570a", "marker": "o", "linewidth": 2.5, "zorder": 5},
@@ -31,72 +31,64 @@ WEFT, ALSO_WEFT, BEST, PLAIN, TUNED, OTHER = (
 
 # Each plot has two panels: a title, a scale, and lines: a heading of the page, how
 # the rows begin in the first table under it that has the column, the column.
-ONE, MPI = "One interface", "MPI"
 CUDA = "Tagged messages of CUDA memory"
 GPUS = "Memory of a GPU"
-PODS, HIDDEN = "NCCL between containers of one host", "Hidden GPUs"
-TIMES, RATES = "Time per operation, microseconds", "Bus bandwidth, GB/s"
+HIDDEN, LOADED = "Hidden GPUs", "Latency under load"
+TIMES, RATES = "Time of an operation", "Bus bandwidth"
+SHARED = "shared memory"
 PLOTS = {
     "ucx-over-tcp": [
         ("ucx_perftest on 2 cores, MB/s", "linear", [
-            ("weft_tcp", WEFT, ONE, "tag_bw ", "weft_tcp"),
-            ("UCX's tcp, tuned", TUNED, ONE, "tag_bw ",
-             "the same, `UCX_TCP_TX_SEG_SIZE=64k`"),
-            ("UCX's tcp", PLAIN, ONE, "tag_bw ", "UCX's tcp")]),
+            ("weft_tcp", WEFT, "Every size", "tag_bw ", "weft_tcp"),
+            ("UCX's tcp, tuned", TUNED, "Every size", "tag_bw ",
+             "64k segments"),
+            ("UCX's tcp", PLAIN, "Every size", "tag_bw ", "UCX's tcp")]),
         ("MPI on 16 cores, us per message", "log", [
-            ("weft_tcp", WEFT, MPI, "", "weft_tcp"),
-            ("UCX's tcp", PLAIN, MPI, "", "UCX's tcp"),
-            ("Open MPI's own tcp", OTHER, MPI, "", "Open MPI's own tcp")])],
+            ("weft_tcp", WEFT, "MPI", "1 pairs, latency", "weft_tcp"),
+            ("UCX's tcp", PLAIN, "MPI", "1 pairs, latency", "UCX's tcp"),
+            ("Open MPI's own tcp", OTHER, "MPI", "1 pairs, latency",
+             "Open MPI's tcp")])],
+    "shaped-flows": [
+        (f"A small message beside blocks, {what}, ms", "linear", [
+            ("weft_tcp", WEFT, LOADED, "", f"weft_tcp, {name}"),
+            ("UCX's tcp", PLAIN, LOADED, "", f"UCX's tcp, {name}"),
+            ("Dask's tcp://", OTHER, LOADED, "", f"Dask's tcp://, {name}")])
+        for what, name in (("the median", "median"),
+                           ("the 99th of a hundred", "p99"))],
     "ucx-over-nvlink": [
-        ("GPU to GPU, GB/s", "log", [
-            ("cuda_ipc, in one container", BEST, CUDA, "bandwidth",
-             "cuda_ipc 1.22"),
-            ("weft_nvl, two containers", WEFT, CUDA, "bandwidth", "weft 1.22"),
-            ("UCX's tcp, two containers", PLAIN, CUDA, "bandwidth",
-             "tcp 1.22")]),
-        ("GPU to GPU, us per message", "log", [
-            ("cuda_ipc, in one container", BEST, CUDA, "latency",
-             "cuda_ipc 1.22"),
-            ("weft_nvl, two containers", WEFT, CUDA, "latency", "weft 1.22"),
-            ("UCX's tcp, two containers", PLAIN, CUDA, "latency",
-             "tcp 1.22")])],
+        (title, "log", [
+            ("cuda_ipc, in one container", BEST, CUDA, what, "cuda_ipc"),
+            ("weft_nvl, two containers", WEFT, CUDA, what, "weft"),
+            ("UCX's tcp, two containers", PLAIN, CUDA, what, "tcp")])
+        for what, title in (("bandwidth", "GPU to GPU, GB/s"),
+                            ("latency", "GPU to GPU, us per message"))],
     "kv-transfer": [
         (f"{word} of 10,000 blocks of GPU memory, GB/s", "log", [
-            ("cuda_ipc, no pods", BEST, GPUS, f"{word} 10,000",
-             "cuda_ipc, GB/s"),
-            ("weft_nvl", WEFT, GPUS, f"{word} 10,000",
-             "weft_nvl, GB/s"),
-            ("weft_shm, nodes hidden", TUNED, GPUS, f"{word} 10,000",
-             "host, GB/s"),
-            ("weft_tcp", ALSO_WEFT, GPUS, f"{word} 10,000",
-             "weft_tcp, GB/s"),
-            ("UCX's tcp", PLAIN, GPUS, f"{word} 10,000",
-             "tcp, GB/s")]) for word in ("WRITE", "READ")],
+            (label, style, GPUS, f"{word} 10,000", column)
+            for label, style, column in (
+                ("cuda_ipc, no pods", BEST, "cuda_ipc"),
+                ("weft_nvl", WEFT, "weft_nvl"),
+                ("weft_shm, nodes hidden", TUNED, "host"),
+                ("weft_tcp", ALSO_WEFT, "weft_tcp"),
+                ("UCX's tcp", PLAIN, "tcp"))]) for word in ("WRITE", "READ")],
     "nccl-over-nvlink": [
-        ("all_reduce, GB/s of bus bandwidth", "log", [
-            ("one container", BEST, PODS, "all_reduce", "native GB/s"),
-            ("two, introduced by weft", WEFT, PODS, "all_reduce",
-             "preload GB/s"),
+        (f"all_reduce, {unit}", "log", [
+            ("one container", BEST, heading, "all_reduce", "native"),
+            ("two, introduced by weft", WEFT, heading, "all_reduce",
+             "preload"),
             ("two, no device nodes, weft", ALSO_WEFT, HIDDEN, "all_reduce",
-             "SHM GB/s"),
-            ("two, NCCL's sockets", PLAIN, PODS, "all_reduce", "socket GB/s")]),
-        ("all_reduce, us", "log", [
-            ("one container", BEST, PODS, "all_reduce", "native µs"),
-            ("two, introduced by weft", WEFT, PODS, "all_reduce", "preload µs"),
-            ("two, no device nodes, weft", ALSO_WEFT, HIDDEN, "all_reduce",
-             "SHM us"),
-            ("two, NCCL's sockets", PLAIN, PODS, "all_reduce", "socket µs")])],
+             f"{SHARED}, {unit}"),
+            ("two, NCCL's sockets", PLAIN, heading, "all_reduce", "socket")])
+        for unit, heading in (("GB/s", RATES), ("us", TIMES))],
     "nccl-over-tcp": [
-        ("all_reduce, GB/s of bus bandwidth", "linear", [
-            ("weft", WEFT, RATES, "all_reduce", "weft"),
-            ("16 threads", OTHER, RATES, "all_reduce", "socket-16"),
-            ("4 x 4 sockets", TUNED, RATES, "all_reduce", "socket-4x4"),
-            ("NCCL's sockets", PLAIN, RATES, "all_reduce", "socket")]),
-        ("all_reduce, us", "log", [
-            ("weft", WEFT, TIMES, "all_reduce", "weft"),
-            ("16 threads", OTHER, TIMES, "all_reduce", "socket-16"),
-            ("4 x 4 sockets", TUNED, TIMES, "all_reduce", "socket-4x4"),
-            ("NCCL's sockets", PLAIN, TIMES, "all_reduce", "socket")])],
+        (title, scale, [
+            ("weft", WEFT, heading, "all_reduce", "weft"),
+            ("16 threads", OTHER, heading, "all_reduce", "socket-16"),
+            ("4 x 4 sockets", TUNED, heading, "all_reduce", "socket-4x4"),
+            ("NCCL's sockets", PLAIN, heading, "all_reduce", "socket")])
+        for title, scale, heading in (
+            ("all_reduce, GB/s of bus bandwidth", "linear", RATES),
+            ("all_reduce, us", "log", TIMES))],
 }
 
 
@@ -125,16 +117,16 @@ def table(page, heading, column):
 
 
 def points(page, heading, begin, column):
-    """[(bytes, figure), ...]"""
+    """[(bytes or ms, figure), ...]"""
     head, _, *rows = table(page, heading, column)
     at, found = head.index(column), []
     for row in rows:
         if not row[0].startswith(begin) or row[at] in ("", "-"):
             continue
-        size = re.search(r"(\d+) ([KMG]iB|B)\b", " ".join(row[:2]))
+        size = re.search(r"([\d.]+) ([KMG]iB|B|ms)\b", row[0])
         figure = float(row[at].split()[0])
         if size and figure:
-            found.append((int(size[1]) * UNITS[size[2]], figure))
+            found.append((float(size[1]) * UNITS[size[2]], figure))
     if len(found) < 2:
         sys.exit(f"plot.py: {page}.md, '{column}' under '{heading}': "
                  f"{len(found)} figures")
@@ -142,7 +134,8 @@ def points(page, heading, begin, column):
 
 
 def told(size):
-    unit = max((u for u in UNITS if UNITS[u] <= size), key=UNITS.get)
+    unit = max((u for u in UNITS if UNITS[u] <= size and u != "ms"),
+               key=UNITS.get)
     return f"{size // UNITS[unit]} {unit}"
 
 
@@ -161,11 +154,14 @@ def draw(page, out):
             sizes += [size for size, _ in line]
             legend[label], = axes.plot(*zip(*line), markersize=5,
                                        **{"linewidth": 1.6, **style})
-        ticks = [size for size in TICKS if min(sizes) <= size <= max(sizes)]
+        ticks = {size: told(size) for size in TICKS
+                 if min(sizes) <= size <= max(sizes)}
+        if page == "shaped-flows":
+            ticks = {ms: f"{ms:g} ms" for ms in sizes}
         axes.set_xscale("log", base=2)
         axes.set_yscale(scale)
         axes.set_ylim(bottom=0 if scale == "linear" else None)
-        axes.set_xticks(ticks, [told(size) for size in ticks])
+        axes.set_xticks(list(ticks), list(ticks.values()))
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(plain)
         axes.grid(color="#d8dee4", linewidth=0.6)

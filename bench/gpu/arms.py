@@ -162,7 +162,7 @@ def told(a, rows, failures, extra):
     """All rounds of an arm in a row; returns the file."""
     out = report.Report(
         os.path.join(a.out, "results.json"), ranks=a.ranks,
-        nccl=sorted({r["nccl"] for r in rows}), failures=failures,
+        nccl=", ".join(sorted({r["nccl"] for r in rows})), failures=failures,
         env={n: {k: v for k, v in e.items() if k != "NCCL_NET_PLUGIN"}
              for n, e in a.arms.items()}, **extra)
     keys = {(r["program"], r["op"], r["bytes"]): 0 for r in rows}
