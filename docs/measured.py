@@ -54,17 +54,17 @@ class Results:
                         "MB/s", "GB/s")):
                 yield row
 
-    def place(self):
+    def place(self, rows):
         machine, told = self.about["machine"], [self.about["date"]]
         told += [f"{name} {self.about[key]}" for key, name in
                  (("ucx", "UCX"), ("nccl", "NCCL"), ("gpus", ""))
                  if self.about.get(key)]
-        rounds = {len(values) for row in self.about["rows"]
-                  for values in row["arms"].values()}
+        rounds = sorted({len(values) for row in rows
+                         for values in row["arms"].values()})
         told.append(f"{machine['cpus']} cores ({machine['cpu']}), Linux "
                     f"{machine['kernel']}")
         return re.sub(" +", " ", ", ".join(told)) + (
-            f", {min(rounds)} rounds" if len(rounds) == 1 else "")
+            f", rounds: {' to '.join(map(str, rounds[::len(rounds) - 1 or 1]))}")
 
 
 def statistic(name, row, arm):
@@ -97,7 +97,7 @@ def table(lines):
             f"{ratio(row, a, b, first):.2f}" if a in row["arms"] and
             b in row["arms"] else "" for a, b in ratios]) + " |"
     if "brief" not in spec:
-        yield f"\n{results.place()}."
+        yield f"\n{results.place(rows)}."
 
 
 def label(row, rows, spec):
