@@ -66,43 +66,52 @@ static int copy_without(void *to, const void *from, size_t len)
 {
 	const struct iovec there = { to, len };
 	const struct iovec here = { (void *)from, len };
-	const ssize_t got = process_vm_writev(getpid(), &here, 1, &there, 1, 0);
+	const int err = result_of(
+		process_vm_writev(getpid(), &here, 1, &there, 1, 0), len);
 
-	return got >= 0 || errno == EFAULT ? result_of(got, len)
-					   : copy_by_pipe(to, from, len);
+	return err && err != -EACCES ? copy_by_pipe(to, from, len) : err;
+}
+
+static int piece_out(struct weft_bounce *b, void *to, const void *from,
+		     size_t n)
+{
+	memcpy(b->map, from, n);
+	return result_of(pread(b->fd, to, n, 0), n);
+}
+
+static int piece_in(struct weft_bounce *b, void *to, const void *from, size_t n)
+{
+	const int err = result_of(pwrite(b->fd, from, n, 0), n);
+
+	if (!err)
+		memcpy(to, b->map, n);
+	return err;
+}
+
+static int
+copy(struct weft_bounce *b, uint8_t *to, const uint8_t *from, size_t len,
+     int (*piece)(struct weft_bounce *b, void *to, const void *from, size_t n))
+{
+	int err = 0;
+	size_t n;
+
+	if (!is_made(b))
+		return copy_without(to, from, len);
+	for (; len && !err; len -= n, to += n, from += n) {
+		n = weft_min(len, SIZE);
+		err = piece(b, to, from, n);
+	}
+	return err;
 }
 
 int weft_bounce_out(struct weft_bounce *b, void *to, const void *from,
 		    size_t len)
 {
-	int err = 0;
-	size_t n;
-
-	if (!is_made(b))
-		return copy_without(to, from, len);
-	for (; len && !err; len -= n, to = (char *)to + n) {
-		n = weft_min(len, SIZE);
-		memcpy(b->map, from, n);
-		err = result_of(pread(b->fd, to, n, 0), n);
-		from = (const char *)from + n;
-	}
-	return err;
+	return copy(b, to, from, len, piece_out);
 }
 
 int weft_bounce_in(struct weft_bounce *b, void *to, const void *from,
 		   size_t len)
 {
-	int err = 0;
-	size_t n;
-
-	if (!is_made(b))
-		return copy_without(to, from, len);
-	for (; len && !err; len -= n, to = (char *)to + n) {
-		n = weft_min(len, SIZE);
-		err = result_of(pwrite(b->fd, from, n, 0), n);
-		if (!err)
-			memcpy(to, b->map, n);
-		from = (const char *)from + n;
-	}
-	return err;
+	return copy(b, to, from, len, piece_in);
 }
