@@ -13,7 +13,7 @@ import subprocess
 import time
 
 # Of all other units more is better.
-LESS = ("us", "ms", "s", "ns", "us, p50", "us, p99", "us, most", "ms, median",
+LESS = ("us", "s", "ns", "us, p50", "us, p99", "us, most", "ms, median",
         "ms, p99", "CPU s per GB", "CPU s", "descriptors", "KiB each",
         "bytes each", "sockets each")
 
@@ -24,6 +24,11 @@ def size_text(size):
             return f"{size / one:g} {unit}" if not size % one else \
                 f"{size / 1e6:.1f} MB"
     return f"{size} B"
+
+
+def title(row):
+    return row["what"] if row["size"] is None else \
+        f"{row['what']} {size_text(row['size'])}"
 
 
 def number(value):
@@ -88,9 +93,7 @@ class Report:
             self.head = head
             print(f"\n{row['part']}, {row['where']}; least median most of "
                   + " | ".join(row["arms"]), flush=True)
-        line = row["what"] + (f" {size_text(row['size'])}"
-                              if row["size"] is not None else "")
-        line = f"{line + ', ' + row['unit']:34} " + " | ".join(
+        line = f"{title(row) + ', ' + row['unit']:34} " + " | ".join(
             " ".join(number(f(values)) for f in (min, statistics.median, max))
             for values in row["arms"].values())
         if weft in row["arms"]:

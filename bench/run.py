@@ -41,29 +41,28 @@ def column(got, index):
             for arm, rows in got.items()}
 
 
+def run_place(options, report, part, where, tests):
+    start, devices, others, weft_arm = perftest.PLACES[where]
+    for test, size in tests:
+        report.row(part, where, test, size, perftest.unit(test),
+                   in_turn((*others, weft_arm), options.rounds,
+                           lambda arm: perftest.measure(
+                               options.ucx, options.preload, arm, test, size,
+                               devices, prefixes=(start, start))), weft_arm)
+
+
 def run_perftest(options, report):
-    for where, (start, devices, others, weft_arm) in perftest.PLACES.items():
+    for where, (start, *_) in perftest.PLACES.items():
         if subprocess.run([*start, "true"]).returncode:
             print(f"{where}: left out, namespaces are not allowed here")
-            continue
-        for test, size in perftest.FEW:
-            report.row("perftest", where, test, size, perftest.unit(test),
-                       in_turn((*others, weft_arm), options.rounds,
-                               lambda arm: perftest.measure(
-                                   options.ucx, options.preload, arm, test,
-                                   size, devices, prefixes=(start, start))),
-                       weft_arm)
+        else:
+            run_place(options, report, "perftest", where, perftest.FEW)
 
 
 def run_sizes(options, report):
-    _, devices, others, weft_arm = perftest.PLACES["lo"]
-    for test, sizes in perftest.ALL.items():
-        for size in sizes:
-            report.row("sizes", "lo", test, size, perftest.unit(test),
-                       in_turn((*others, weft_arm), options.rounds,
-                               lambda arm: perftest.measure(
-                                   options.ucx, options.preload, arm, test,
-                                   size, devices)), weft_arm)
+    run_place(options, report, "sizes", "lo",
+              [(test, size) for test, sizes in perftest.ALL.items()
+               for size in sizes])
 
 
 def run_cost(options, report):
@@ -114,7 +113,7 @@ def run_busy(options, report):
 
 def run_shaped(options, report):
     from lib.netns import Network
-    cases = {name: case for case in shaped.CASES for name in case[:1]}
+    cases = {case[0]: case for case in shaped.CASES}
     report.row("shaped", f"{shaped.RATE_MBIT} Mbit/s for each flow", "tag_bw",
                1 << 20, "MB/s",
                in_turn(cases, options.rounds, lambda name: shaped.rate(
@@ -254,8 +253,9 @@ def run_mpi(options, report):
 
 PARTS = {"perftest": run_perftest, "busy": run_busy, "shaped": run_shaped,
          "dask": run_dask, "idle": run_idle, "cost": run_cost,
-         "clusters": run_clusters, "gpu": run_gpu, "links": run_links, "many": run_many,
-         "mpi": run_mpi, "sizes": run_sizes, "wire": run_wire}
+         "clusters": run_clusters, "gpu": run_gpu, "links": run_links,
+         "many": run_many, "mpi": run_mpi, "sizes": run_sizes,
+         "wire": run_wire}
 # These take an hour more.
 BY_NAME = ("cost", "clusters", "gpu", "links", "many", "mpi", "sizes",
            "wire")

@@ -28,7 +28,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "bench"))
 
-from report import Report, best, number, size_text  # noqa: E402
+from report import Report, best, number, title  # noqa: E402
 
 RESULTS = os.path.join(HERE, "performance", "results")
 BLOCK = re.compile(r"(<!-- measured\n(.*?)-->\n).*?(<!-- end -->)", re.S)
@@ -101,8 +101,7 @@ def table(lines):
 
 
 def label(row, rows, spec):
-    text = row["what"] + (f" {size_text(row['size'])}"
-                          if row["size"] is not None else "")
+    text = title(row)
     if len({other["where"] for other in rows}) > 1:
         text = f"{row['where']}, {text}"
     if "unit" not in spec and len({other["unit"] for other in rows}) > 1:

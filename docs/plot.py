@@ -18,6 +18,10 @@ matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "bench"))
+
+from report import size_text  # noqa: E402
+
 UNITS = {"ms": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 TICKS = (8, 1 << 10, 64 << 10, 1 << 20, 64 << 20, 1 << 30)
 WEFT, ALSO_WEFT, BEST, PLAIN, TUNED, OTHER = (
@@ -133,12 +137,6 @@ def points(page, heading, begin, column):
     return found
 
 
-def told(size):
-    unit = max((u for u in UNITS if UNITS[u] <= size and u != "ms"),
-               key=UNITS.get)
-    return f"{size // UNITS[unit]} {unit}"
-
-
 def plain(figure, _=None):
     return f"{figure:,.10g}"
 
@@ -154,7 +152,7 @@ def draw(page, out):
             sizes += [size for size, _ in line]
             legend[label], = axes.plot(*zip(*line), markersize=5,
                                        **{"linewidth": 1.6, **style})
-        ticks = {size: told(size) for size in TICKS
+        ticks = {size: size_text(size) for size in TICKS
                  if min(sizes) <= size <= max(sizes)}
         if page == "shaped-flows":
             ticks = {ms: f"{ms:g} ms" for ms in sizes}

@@ -165,7 +165,7 @@ def told(a, rows, failures, extra):
         nccl=", ".join(sorted({r["nccl"] for r in rows})), failures=failures,
         env={n: {k: v for k, v in e.items() if k != "NCCL_NET_PLUGIN"}
              for n, e in a.arms.items()}, **extra)
-    keys = {(r["program"], r["op"], r["bytes"]): 0 for r in rows}
+    keys = dict.fromkeys((r["program"], r["op"], r["bytes"]) for r in rows)
     for figure, unit in FIGURES.items():
         for key in keys:
             got = {arm: [r[figure] for r in rows if r["arm"] == arm and
