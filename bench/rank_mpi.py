@@ -82,7 +82,7 @@ def timed(step):
     start = time.perf_counter()
     step()
     one = world.allreduce(time.perf_counter() - start, MPI.MAX)
-    count = max(2, min(2000, int(SECONDS / max(one, 1e-7))))
+    count = max(2, min(200000, int(SECONDS / max(one, 1e-7))))
     world.Barrier()
     start = time.perf_counter()
     for _ in range(count):

@@ -146,7 +146,7 @@ struct shm_conn {
 	uint64_t tx_read;      /* of all rings, when last checked */
 	/* rings that have pages, or cannot have them */
 	bool made[SHM_RINGS], lacks[SHM_RINGS];
-	bool whole;	  /* the short one has all of its pages */
+	size_t grown;	  /* bytes of the short one behind its first part */
 	uint64_t look_ms; /* when to look whether they are used */
 	uint64_t looked;  /* what was sent when it was last looked at */
 
@@ -190,7 +190,7 @@ struct shm_iface {
 	uint64_t polled_ns;
 	unsigned int messages, notices; /* left to this progress() */
 	unsigned int nmade[SHM_RINGS];	/* connections with `made` */
-	unsigned int nwhole;		/* ... and `whole` */
+	size_t grown;			/* ... of all of them */
 	struct weft_engines engines;
 	unsigned int nwindows; /* large ones, to read */
 	bool armed;

@@ -47,6 +47,8 @@
 #define SHM_SMALL	(48u << 10)
 #define SHM_SHORT	(2u << 20)
 #define SHM_SHORT_BEGIN (512u << 10)
+#define SHM_SHORT_REST	(SHM_SHORT - SHM_SHORT_BEGIN)
+#define SHM_STEP	(64u << 10) /* that it grows by */
 #define SHM_LONG	(8u << 20)
 #define SHM_BUSY	(4u << 20) /* so many bytes between two ticks */
 /*
@@ -134,7 +136,8 @@ _Static_assert(sizeof(struct shm_head) == 384, "whole cache lines");
 #define SHM_BEGIN_PAGES (SHM_SHORT_BEGIN + 4096u)
 #define SHM_SIZE	(SHM_LONG_AT + SHM_LONG)
 _Static_assert(SHM_SMALL_END <= SHM_SHORT_AT && SHM_LONG_AT % SHM_PAGE == 0 &&
-		       SHM_SHORT_BEGIN % SHM_PAGE == 0,
+		       SHM_SHORT_BEGIN % SHM_PAGE == 0 &&
+		       SHM_SHORT_REST % SHM_STEP == 0,
 	       "rings and what has pages of its own share none");
 
 enum shm_kind {

@@ -137,10 +137,11 @@ static size_t to_limit(const struct shm_conn *conn)
 {
 	const struct shm_ring *ring = &conn->tx;
 	const size_t at = offset_of(ring->in, ring->tail[ring->in]);
+	const size_t limit = ring->in == SHM_IN_SHORT
+				     ? SHM_SHORT_BEGIN + conn->grown
+				     : shm_ring_size(ring->in);
 
-	if (ring->in != SHM_IN_SHORT || conn->whole)
-		return shm_ring_size(ring->in) - at;
-	return at < SHM_SHORT_BEGIN ? SHM_SHORT_BEGIN - at : 0;
+	return at < limit ? limit - at : 0;
 }
 
 static bool read_head(struct shm_conn *conn, enum shm_which which)
@@ -207,12 +208,11 @@ static size_t gap_behind(const struct shm_conn *conn, size_t len)
 {
 	const struct shm_ring *ring = &conn->tx;
 
-	if (ring->in != SHM_IN_SHORT || conn->whole ||
-	    RECORD(len) > to_limit(conn) ||
+	if (ring->in != SHM_IN_SHORT || RECORD(len) > to_limit(conn) ||
 	    offset_of(ring->in, ring->head[ring->in]) >
 		    offset_of(ring->in, ring->tail[ring->in]))
 		return 0;
-	return SHM_SHORT - SHM_SHORT_BEGIN;
+	return SHM_SHORT_REST - conn->grown;
 }
 
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
@@ -247,7 +247,7 @@ static void write_record(struct shm_ring *ring, struct shm_record r)
 /* Is a larger ring worth its pages? */
 static bool is_busy(const struct shm_conn *conn)
 {
-	return !conn->whole &&
+	return conn->grown < SHM_SHORT_REST &&
 	       shm_ring_sum(conn->tx.tail) - conn->looked >= SHM_BUSY;
 }
 
@@ -306,8 +306,7 @@ static bool may_make(const struct shm_iface *iface, size_t shorts, size_t more)
 	/* each process of the host that this one has met takes as much */
 	const size_t share = weft_min((size_t)SHM_MOST, SHM_ALL / (peers + 1));
 
-	return peers * SHM_SMALL_END + shorts * SHM_BEGIN_PAGES +
-		       iface->nwhole * (size_t)(SHM_SHORT - SHM_SHORT_BEGIN) +
+	return peers * SHM_SMALL_END + shorts * SHM_BEGIN_PAGES + iface->grown +
 		       iface->nmade[SHM_IN_LONG] * (size_t)SHM_LONG + more <=
 	       share;
 }
@@ -361,29 +360,42 @@ static bool has_long(struct shm_conn *conn)
 	return conn->made[SHM_IN_LONG];
 }
 
-/* It is busy: the short ring, if it can have one, and all of it. */
-static bool has_whole(struct shm_conn *conn)
+/*
+ * It is busy: more of the short ring, if it can have one.  A step at a time:
+ * the caller waits while the kernel clears its pages.
+ */
+static bool grow_short(struct shm_conn *conn)
 {
 	struct shm_iface *iface = conn->iface;
-	const size_t rest = SHM_SHORT - SHM_SHORT_BEGIN;
+	const size_t left = SHM_SHORT_REST - conn->grown;
+	uint8_t *rest = bytes_of(&conn->tx, SHM_IN_SHORT) + SHM_SHORT_BEGIN;
 
-	conn->whole = has_short(conn) &&
-		      may_make(iface, iface->nmade[SHM_IN_SHORT], rest) &&
-		      weft_memfd_fill(bytes_of(&conn->tx, SHM_IN_SHORT) +
-					      SHM_SHORT_BEGIN,
-				      rest);
-	iface->nwhole += conn->whole;
-	/* else it is asked again when as much was sent */
-	if (!conn->whole)
+	if (!has_short(conn))
+		return false;
+	/* the word behind its last record, too */
+	if (may_make(iface, iface->nmade[SHM_IN_SHORT], SHM_STEP) &&
+	    weft_memfd_fill(rest + conn->grown,
+			    weft_min(left, (size_t)SHM_STEP + 1))) {
+		conn->grown += SHM_STEP;
+		iface->grown += SHM_STEP;
+	} else {
+		/* asked again when as much was sent */
 		conn->looked = shm_ring_sum(conn->tx.tail);
-	return conn->made[SHM_IN_SHORT];
+	}
+	return true;
+}
+
+static void drop_grown(struct shm_conn *conn)
+{
+	conn->iface->grown -= conn->grown;
+	conn->grown = 0;
 }
 
 void shm_ring_drop_counts(struct shm_conn *conn)
 {
 	for (unsigned int i = 0; i < SHM_RINGS; i++)
 		conn->iface->nmade[i] -= conn->made[i];
-	conn->iface->nwhole -= conn->whole;
+	drop_grown(conn);
 }
 
 static bool is_read(struct shm_conn *conn, enum shm_which which)
@@ -400,10 +412,8 @@ static void give_back(struct shm_conn *conn, enum shm_which which)
 		return;
 	conn->made[which] = false;
 	conn->iface->nmade[which]--;
-	if (which == SHM_IN_SHORT && conn->whole) {
-		conn->whole = false;
-		conn->iface->nwhole--;
-	}
+	if (which == SHM_IN_SHORT)
+		drop_grown(conn);
 }
 
 void shm_ring_tick(struct shm_conn *conn, uint64_t now)
@@ -454,7 +464,7 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 	switch (conn->tx.in) {
 	case SHM_IN_SMALL:
 		if (is_busy(conn)
-			    ? has_whole(conn)
+			    ? grow_short(conn)
 			    : wants && !shm_ring_bulk(conn, SHM_SMALL_PIECE) &&
 				      has_short(conn))
 			go_on_in(conn, SHM_IN_SHORT);
@@ -466,7 +476,7 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 		return;
 	default:
 		if (is_busy(conn))
-			has_whole(conn);
+			grow_short(conn);
 		watch_short(conn, wants);
 	}
 }

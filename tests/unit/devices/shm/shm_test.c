@@ -180,8 +180,25 @@ Test(shm, ring_of_a_busy_pair_is_larger)
 	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SMALL));
 	send_each(busy, &sent);
 	cr_expect(eq(int, conn_of(&a)->tx.in, SHM_IN_SHORT));
-	cr_expect(yes(conn_of(&a)->whole));
-	cr_expect(eq(uint, shm_iface(a.iface)->nwhole, 1));
+	cr_expect(eq(sz, conn_of(&a)->grown, SHM_SHORT_REST));
+	cr_expect(eq(sz, shm_iface(a.iface)->grown, SHM_SHORT_REST));
+}
+
+/* No message waits until the kernel has cleared all pages of a larger ring. */
+Test(shm, ring_grows_in_steps)
+{
+	struct shm_conn *conn;
+	unsigned int sent = 0;
+	size_t before;
+
+	connect_both();
+	conn = conn_of(&a);
+	do {
+		before = conn->grown;
+		send_each(1, &sent);
+		cr_assert(le(sz, conn->grown - before, SHM_STEP));
+		cr_assert(lt(uint, sent, 2 * SHM_BUSY / SHM_MAX_MESSAGE));
+	} while (conn->grown < SHM_SHORT_REST);
 }
 
 /*
@@ -205,9 +222,9 @@ Test(shm, ring_that_was_larger_goes_on_at_its_begin)
 		side_progress(&b);
 	}
 	cr_assert(eq(int, conn->tx.in, SHM_IN_SMALL));
-	cr_assert(not(conn->whole));
+	cr_assert(zero(sz, conn->grown));
 	cr_assert(not(has_pages(conn, SHM_IN_SHORT)));
-	cr_expect(zero(uint, shm_iface(a.iface)->nwhole));
+	cr_expect(zero(sz, shm_iface(a.iface)->grown));
 	for (int round = 0; round < 3; round++) {
 		n = send_all(SHM_STUCK / 2, &sent);
 		cr_expect(eq(int, conn->tx.in, SHM_IN_SHORT));
@@ -328,7 +345,7 @@ Test(shm, ring_of_a_peer_that_is_gone_ends)
 
 static size_t bytes_of_short(const struct shm_conn *conn)
 {
-	return conn->whole ? SHM_SHORT : SHM_BEGIN_PAGES;
+	return SHM_BEGIN_PAGES + weft_min(conn->grown, SHM_SHORT_REST - 4096u);
 }
 
 static bool has_grown(struct shm_conn *conn)
