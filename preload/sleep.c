@@ -12,8 +12,9 @@
  * Events on UCP's fd end the sleep, and so do events that the program's loop
  * waits for: its epoll instance is the one that watches UCP's fd.  Only timers
  * and callbacks of the loop are delayed.  Therefore sleep only after several
- * idle calls; the first sleep is short, and each is longer than the one before,
- * up to WEFT_UCX_IDLE_WAIT.  Without such a loop all are short.
+ * idle calls, where there are processors enough after a while of them; the
+ * first sleep is short, and each is longer than the one before, up to
+ * WEFT_UCX_IDLE_WAIT.  Without such a loop all are short.
  *
  * Other programs are not affected: one that never gets UCP's event fd polls on
  * purpose, and one that arms before it sleeps makes fewer idle calls in
@@ -23,14 +24,23 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
+#include "host/host.h"
 #include "settings/settings.h"
 #include "preload/load.h"
 #include "preload/loop.h"
 #include "preload/sleep.h"
 #include "util/clock.h"
 
-#define MAX_WORKERS 16u	 /* with an event fd; further ones never sleep */
-#define IDLE_CALLS  5u	 /* idle calls before the first sleep */
+#define MAX_WORKERS 16u /* with an event fd; further ones never sleep */
+#define IDLE_CALLS  5u	/* idle calls before the first sleep */
+/*
+ * With so many processors they also take so long: each sleep delays the next
+ * message.  32 processors, Dask's transpose of 8,000 x 8,000, medians: 2
+ * workers 0.40 s without polling, 0.37 with 0.3 ms, 0.32 with 1 ms, 0.31 with 3
+ * ms and 0.32 without sleeping (docs/performance/dask-over-ucxx.md).
+ */
+#define ENOUGH_CPUS 8u
+#define POLL_NS	    1000000u
 #define FIRST_US    100u /* the first sleep; each further one doubles */
 #define BLIND_US    200u /* the longest sleep that no event loop ends */
 #define WAKES	    16u	 /* wakes in a row, then ignore the loop */
@@ -39,7 +49,9 @@
 struct idle_worker {
 	_Atomic(void *) worker; /* NULL: free */
 	atomic_uint idle_calls;
-	atomic_flag sleeping; /* a thread is; protects the members below */
+	_Atomic uint64_t idle_ns; /* weft_now_ns() of the first of them */
+	uint64_t poll_ns;	  /* after it, before the first sleep */
+	atomic_flag sleeping;	  /* a thread is; protects the members below */
 	struct weft_uct_worker_calls calls;
 	int efd;
 	unsigned int sleeps; /* in a row that timed out */
@@ -107,6 +119,7 @@ void weft_uct_event_driven(void *worker, int efd,
 		atomic_flag_clear(&s->sleeping);
 		s->calls = *calls;
 		s->efd = efd;
+		s->poll_ns = weft_host_cpus() < ENOUGH_CPUS ? 0 : POLL_NS;
 		s->sleeps = s->wakes = s->n_loops = 0;
 		s->next_search_ns = 0;
 		atomic_store_explicit(&s->worker, worker, memory_order_release);
@@ -222,18 +235,27 @@ static unsigned int sleep_idle(struct idle_worker *s, void *worker)
 	return events;
 }
 
+/* Has it been idle for long enough, with this call? */
+static bool is_idle(struct idle_worker *s)
+{
+	const unsigned int before = atomic_fetch_add_explicit(
+		&s->idle_calls, 1, memory_order_relaxed);
+
+	if (!before && s->poll_ns)
+		atomic_store(&s->idle_ns, weft_now_ns());
+	return before + 1 >= IDLE_CALLS &&
+	       (!s->poll_ns ||
+		weft_now_ns() - atomic_load(&s->idle_ns) >= s->poll_ns);
+}
+
 unsigned int weft_uct_worker_progressed(void *worker, unsigned int events)
 {
 	struct idle_worker *s = find_sleeper(worker);
 
 	if (!s)
 		return events;
-	if (!events &&
-	    (atomic_fetch_add_explicit(&s->idle_calls, 1,
-				       memory_order_relaxed) +
-			     1 <
-		     IDLE_CALLS ||
-	     !weft_settings()->ucx_idle_wait_us || !atomic_load(&n_ifaces)))
+	if (!events && (!is_idle(s) || !weft_settings()->ucx_idle_wait_us ||
+			!atomic_load(&n_ifaces)))
 		return 0;
 	/* another thread sleeps already */
 	if (atomic_flag_test_and_set_explicit(&s->sleeping,

@@ -102,6 +102,14 @@ static bool readable(int fd)
 	return poll(&pfd, 1, 0) == 1;
 }
 
+/* Replaces host/host.c's. */
+static unsigned int cpus;
+unsigned int __wrap_weft_host_cpus(void);
+unsigned int __wrap_weft_host_cpus(void)
+{
+	return cpus;
+}
+
 static uint64_t now_ns;
 static uint64_t test_clock(void)
 {
@@ -115,6 +123,7 @@ static void setup(void)
 	clearenv();
 	weft_settings_reset();
 	now_ns = 1;
+	cpus = 2;
 	weft_clock_set(test_clock);
 	weft_uct_idle_iface(1);
 	ucp.efd = epoll_create1(EPOLL_CLOEXEC);
@@ -168,6 +177,28 @@ Test(sleep, polling_worker_never_sleeps)
 	weft_uct_event_driven(OTHER, ucp.efd, &calls);
 	fruitless(100 * FRUITLESS);
 	cr_expect_eq(sleeps + ucp.armed + ucp.signalled, 0);
+}
+
+/* Where the program has processors left, messages come faster. */
+Test(sleep, with_many_processors_it_polls_for_a_while)
+{
+	cpus = 8;
+	drive_loop();
+	fruitless(100 * FRUITLESS);
+	now_ns += 1000 * US - 1;
+	fruitless(1);
+	cr_expect_eq(sleeps, 0, "too early");
+	now_ns++;
+	fruitless(1);
+	cr_expect_eq(sleeps, 1);
+	/* and again after each event */
+	cr_expect_eq(weft_uct_worker_progressed(WORKER, 1), 1);
+	now_ns += 1000 * US;
+	fruitless(FRUITLESS);
+	cr_expect_eq(sleeps, 1, "counted from before the event");
+	now_ns += 1000 * US;
+	fruitless(1);
+	cr_expect_eq(sleeps, 2);
 }
 
 Test(sleep, no_sleep_without_interface)
