@@ -61,6 +61,15 @@ class Timer:
                 "p99": each[count * 99 // 100], "most": each[-1]}, cpu
 
 
+def slowest(times, gather):
+    """
+    Each figure of the rank where it is largest: a rank that only sends is done
+    as soon as the bytes are in its kernel's buffers.  @gather makes of a list
+    of numbers those of all ranks.
+    """
+    return dict(zip(times, map(max, zip(*gather(list(times.values()))))))
+
+
 def row(op, size, world, times, cpu, bad):
     rows.report(op=op, bytes=size, bad=bad, cpu_s_per_gb=cpu / size * 1e9,
                 busbw=size / times["us"] * bus_factor(op, world) / 1e3,
