@@ -78,6 +78,14 @@ struct weft_session {
 	struct weft_table conns;  /* weft_conn.by_id */
 };
 
+/* How long a socket's peer has not answered (tcp/tcp_timer.c). */
+struct weft_watch {
+	uint64_t since_ms; /* 0: it answers, or nothing was sent */
+	uint64_t tried_ms; /* the last retransmission, or attempt at one */
+	uint64_t asked_ms; /* the same, after time for an answer */
+	unsigned int probes, backoff;
+};
+
 /* A socket whose hello is not done. */
 struct weft_handshake {
 	struct weft_source src;
@@ -93,6 +101,7 @@ struct weft_handshake {
 	uint64_t deadline_ms; /* listener; dialer: while it is connecting */
 	uint64_t moved_ms;    /* dialled, or last sent something */
 	bool late;	      /* a long pause came before something was sent */
+	struct weft_watch watch; /* tcp's dialer: of what was sent */
 	union weft_sockaddr peer;
 	struct weft_hello hello;
 };

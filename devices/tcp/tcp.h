@@ -101,14 +101,6 @@ enum tcp_times {
 #define TCP_FEW_STREAMS	   4 /* if the caller moves all streams */
 #define TCP_MAX_ENGINES	   16
 
-/* How long a socket's peer has not answered (tcp_timer.c). */
-struct tcp_watch {
-	uint64_t since_ms; /* 0: it answers, or nothing was sent */
-	uint64_t tried_ms; /* the last retransmission, or attempt at one */
-	uint64_t asked_ms; /* the same, after time for an answer */
-	unsigned int probes, backoff;
-};
-
 /* The message stream of a pair. */
 struct tcp_conn {
 	struct weft_conn base;
@@ -127,7 +119,7 @@ struct tcp_conn {
 	uint64_t suspect_seq, suspect_until_ms; /* puts below; deadline */
 	uint64_t token;				/* by which bulk streams join */
 	uint64_t warn_at_ms;			/* of bulk->lost_err */
-	struct tcp_watch watch;
+	struct weft_watch watch;
 	struct weft_counters *stats;
 	/* sending: messages are taken when it is empty, or not tried yet */
 	uint8_t *tx;

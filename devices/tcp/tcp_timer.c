@@ -43,7 +43,7 @@ static bool socket_info(int fd, struct tcp_info *ti)
 }
 
 /* Has the peer's kernel stopped answering segments?  Call it once per tick. */
-static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
+static bool kernel_silent(const struct tcp_info *ti, struct weft_watch *w,
 			  uint64_t now)
 {
 	/* time for an answer: delayed acknowledgements included */
@@ -55,8 +55,8 @@ static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
 		return false;
 	}
 	if (!w->since_ms || now - w->since_ms >= ti->tcpi_last_ack_recv) {
-		*w = (struct tcp_watch){ now, now, 0, ti->tcpi_probes,
-					 ti->tcpi_backoff };
+		*w = (struct weft_watch){ now, now, 0, ti->tcpi_probes,
+					  ti->tcpi_backoff };
 		return false;
 	}
 	/* a live kernel answers probes, those of a closed window, too */
@@ -88,17 +88,12 @@ static bool kernel_silent(const struct tcp_info *ti, struct tcp_watch *w,
 static struct weft_handshake *find_silent(struct tcp_iface *iface, uint64_t now)
 {
 	struct weft_handshake *hs, *th;
-	/* one look: it does not see the backoff grow */
-	struct tcp_watch watch = { .backoff = UINT8_MAX };
 	struct tcp_info ti;
 
-	weft_list_for_each (hs, th, &iface->base.session.handshakes, link) {
-		/* when it last sent something */
-		watch.since_ms = watch.tried_ms = hs->moved_ms;
+	weft_list_for_each (hs, th, &iface->base.session.handshakes, link)
 		if (hs->dialer && !hs->connecting && socket_info(hs->fd, &ti) &&
-		    kernel_silent(&ti, &watch, now))
+		    kernel_silent(&ti, &hs->watch, now))
 			return hs;
-	}
 	return NULL;
 }
 

@@ -21,7 +21,7 @@ struct tcp_stream {
 	struct weft_list report_link; /* iface->found.streams */
 	uint64_t used_ms;	      /* when it last carried a chunk */
 	bool abandoned;		      /* detached from its engine */
-	struct tcp_watch watch;
+	struct weft_watch watch;
 	struct weft_list sent; /* out: chunks not settled; bulk lock */
 	uint64_t nsent;	       /* out: chunks that it took */
 	uint64_t taken;	       /* in: whole chunks */

@@ -200,6 +200,23 @@ static void long_traffic(void)
 	told(true);
 }
 
+/* Without a route the hello is not even sent. */
+static void hello(void)
+{
+	struct side a, b;
+
+	own_network("2s");
+	need_tcp_info();
+	side_open(&a);
+	side_open(&b);
+	a.ep = side_connect(&a, &b, NULL);
+	if (system("ip rule del pref 0 2>/dev/null"))
+		skip_test("cannot take the routes away");
+	wait_for(&a, &b, a.errors);
+	side_close(&a);
+	side_close(&b);
+}
+
 /* The kernel soon gives up those TCP sockets that @kept has not. */
 static unsigned int doom(const bool kept[FDS])
 {
@@ -279,6 +296,7 @@ const struct conformance_test outage_tests[] = {
 	{ "traffic outlives an outage", under_traffic, true },
 	{ "an idle pair learns of a long outage", long_idle, true },
 	{ "traffic fails in a long outage", long_traffic, true },
+	{ "a hello that cannot be sent fails", hello, true },
 	{ "an idle bulk socket that dies is replaced", idle_bulk_dies, true },
 	{ "a busy bulk socket that dies is replaced", busy_bulk_dies, true },
 	{ "an interface that has nothing to lose is closed amid an outage",
