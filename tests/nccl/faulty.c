@@ -35,21 +35,6 @@ static bool fault(const char *name)
 	return f && !strcmp(f, name);
 }
 
-__attribute__((constructor)) static void load(void)
-{
-	lib = dlopen(getenv("WEFT_TEST_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
-	real = lib ? dlsym(lib, "ncclNetPlugin_v9") : NULL;
-	if (!real) {
-		fprintf(stderr, "WEFT_TEST_PLUGIN: %s\n", dlerror());
-		abort();
-	}
-}
-
-__attribute__((destructor)) static void unload(void)
-{
-	dlclose(lib);
-}
-
 static enum nccl_result init(nccl_logger log)
 {
 	if (fault("one-init") && inits++)
@@ -59,11 +44,6 @@ static enum nccl_result init(nccl_logger log)
 	return real->init(log);
 }
 
-static enum nccl_result devices(int *n)
-{
-	return real->devices(n);
-}
-
 static enum nccl_result get_properties(int dev, struct nccl_props_v9 *p)
 {
 	enum nccl_result r = real->get_properties(dev, p);
@@ -71,11 +51,6 @@ static enum nccl_result get_properties(int dev, struct nccl_props_v9 *p)
 	if (fault("no-host"))
 		p->ptr_support = NCCL_PTR_CUDA;
 	return r;
-}
-
-static enum nccl_result listen(int dev, void *handle, void **listener)
-{
-	return real->listen(dev, handle, listener);
 }
 
 static enum nccl_result connect(int dev, void *handle, void **comm,
@@ -106,11 +81,6 @@ static enum nccl_result reg(void *comm, void *data, size_t size, int type,
 	if (fault("reg-fails") && ++regs % 50 == 0)
 		return NCCL_SYSTEM_ERROR;
 	return real->reg(comm, data, size, type, mr);
-}
-
-static enum nccl_result dereg(void *comm, void *mr)
-{
-	return real->dereg(comm, mr);
 }
 
 static void *wrap(void *req, void *data, size_t size)
@@ -145,12 +115,6 @@ static enum nccl_result irecv(void *comm, int n, void **data, size_t *sizes,
 
 	*request = wrap(*request, data[0], sizes[0]);
 	return r;
-}
-
-static enum nccl_result iflush(void *comm, int n, void **data, int *sizes,
-			       void **mrs, void **request)
-{
-	return real->iflush(comm, n, data, sizes, mrs, request);
 }
 
 static enum nccl_result test(void *request, int *done, int *sizes)
@@ -214,27 +178,35 @@ static enum nccl_result close_recv(void *comm)
 	return real->close_recv(comm);
 }
 
-static enum nccl_result close_listen(void *listener)
+extern struct nccl_net_v9 ncclNetPlugin_v9;
+__attribute__((visibility("default"))) struct nccl_net_v9 ncclNetPlugin_v9;
+
+/* The real table, but for what may go wrong. */
+__attribute__((constructor)) static void load(void)
 {
-	return real->close_listen(listener);
+	struct nccl_net_v9 *faulty = &ncclNetPlugin_v9;
+
+	lib = dlopen(getenv("WEFT_TEST_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
+	real = lib ? dlsym(lib, "ncclNetPlugin_v9") : NULL;
+	if (!real) {
+		fprintf(stderr, "WEFT_TEST_PLUGIN: %s\n", dlerror());
+		abort();
+	}
+	*faulty = *real;
+	faulty->name = "faulty";
+	faulty->init = init;
+	faulty->get_properties = get_properties;
+	faulty->connect = connect;
+	faulty->accept = accept;
+	faulty->reg = reg;
+	faulty->isend = isend;
+	faulty->irecv = irecv;
+	faulty->test = test;
+	faulty->close_send = close_send;
+	faulty->close_recv = close_recv;
 }
 
-extern struct nccl_net_v9 ncclNetPlugin_v9;
-__attribute__((visibility("default"))) struct nccl_net_v9 ncclNetPlugin_v9 = {
-	.name = "faulty",
-	.init = init,
-	.devices = devices,
-	.get_properties = get_properties,
-	.listen = listen,
-	.connect = connect,
-	.accept = accept,
-	.reg = reg,
-	.dereg = dereg,
-	.isend = isend,
-	.irecv = irecv,
-	.iflush = iflush,
-	.test = test,
-	.close_send = close_send,
-	.close_recv = close_recv,
-	.close_listen = close_listen,
-};
+__attribute__((destructor)) static void unload(void)
+{
+	dlclose(lib);
+}

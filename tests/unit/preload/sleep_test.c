@@ -184,21 +184,17 @@ Test(sleep, with_many_processors_it_polls_for_a_while)
 {
 	cpus = 8;
 	drive_loop();
-	fruitless(100 * FRUITLESS);
-	now_ns += 1000 * US - 1;
-	fruitless(1);
-	cr_expect_eq(sleeps, 0, "too early");
-	now_ns++;
-	fruitless(1);
-	cr_expect_eq(sleeps, 1);
-	/* and again after each event */
-	cr_expect_eq(weft_uct_worker_progressed(WORKER, 1), 1);
-	now_ns += 1000 * US;
-	fruitless(FRUITLESS);
-	cr_expect_eq(sleeps, 1, "counted from before the event");
-	now_ns += 1000 * US;
-	fruitless(1);
-	cr_expect_eq(sleeps, 2);
+	for (unsigned int round = 0; round < 2; round++) {
+		fruitless(100 * FRUITLESS);
+		now_ns += 1000 * US - 1;
+		fruitless(1);
+		cr_expect_eq(sleeps, round, "too early");
+		now_ns++;
+		fruitless(1);
+		cr_expect_eq(sleeps, round + 1);
+		/* an event begins it again */
+		cr_expect_eq(weft_uct_worker_progressed(WORKER, 1), 1);
+	}
 }
 
 Test(sleep, no_sleep_without_interface)

@@ -140,20 +140,16 @@ Test(nvl_fault, every_failing_driver_call_is_reported_or_survived)
 /* There a stream that is empty tells the end of copies. */
 Test(nvl_fault, driver_without_stream_writes_works)
 {
-	static const char *const names[] = { "cuStreamQuery" };
-	unsigned int i, errors;
-	int n;
+	static const char name[] = "cuStreamQuery";
+	unsigned int errors;
 
 	setenv(FAKE_CUDA_NO_WRITE, "1", 1);
 	load();
-	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		for (n = 1; n <= 12; n += 3) {
-			fake.fake_cuda_fail(names[i], n,
-					    WEFT_CU_OPERATING_SYSTEM);
-			errors = life(0);
-			fake.fake_cuda_fail(names[i], 0, 0);
-			look(errors, names[i], n);
-		}
+	for (int n = 1; n <= 12; n += 3) {
+		fake.fake_cuda_fail(name, n, WEFT_CU_OPERATING_SYSTEM);
+		errors = life(0);
+		fake.fake_cuda_fail(name, 0, 0);
+		look(errors, name, n);
 	}
 }
 
