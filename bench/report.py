@@ -8,6 +8,7 @@ of docs/performance from.
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import time
@@ -44,7 +45,8 @@ def machine():
     with open("/proc/cpuinfo") as file:
         model = [line.split(":")[1].strip() for line in file
                  if line.startswith("model name")]
-    return {"cpu": model[0] if model else platform.machine(),
+    return {"cpu": re.sub(r"\(R\)| Processor$", "", model[0]) if model
+            else platform.machine(),
             "cpus": len(os.sched_getaffinity(0)),
             "kernel": ".".join(platform.release().split(".")[:2]),
             "load": round(os.getloadavg()[0], 2),

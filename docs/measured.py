@@ -6,7 +6,8 @@ A table between "<!-- measured" and "<!-- end -->" is made from a file of
 docs/performance/results, which a benchmark has written (bench/report.py). The
 comment says how, a line each:
 
-  from: FILE PART: PLACE      rows of that part, where the place matches (*)
+  from: FILE PART: PLACE      rows of that part, where the place matches (*);
+                              FILE may be a folder of files
   what: PATTERN; PATTERN      of these those whose test matches
   unit: UNIT                  and whose unit this is; GB/s also of MB/s
   columns: ARM = TITLE | ...  an arm each; a title is optional
@@ -19,6 +20,7 @@ Figures in sentences and in tables of other pages are those of FIGURES. With
 --check nothing is written: a page that is not as it would be is named.
 """
 import fnmatch
+import glob
 import json
 import os
 import re
@@ -36,17 +38,22 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 class Results:
-    """The files, each read once."""
-    files = {}
+    """A file, or those of a folder: one of each run. Each is read once."""
+    read = {}
 
     def __init__(self, name):
-        if name not in self.files:
-            with open(f"{RESULTS}/{name}.json") as file:
-                self.files[name] = json.load(file)
-        self.about = self.files[name]
+        if name not in self.read:
+            self.read[name] = []
+            for path in sorted(glob.glob(f"{RESULTS}/{name}.json")
+                               + glob.glob(f"{RESULTS}/{name}/*.json")):
+                with open(path) as file:
+                    about = json.load(file)
+                self.read[name] += [dict(row, about=about)
+                                    for row in about.pop("rows")]
+        self.all = self.read[name]
 
     def rows(self, part, where, what="*", unit=None):
-        for row in self.about["rows"]:
+        for row in self.all:
             if row["part"] == part and fnmatch.fnmatchcase(row["where"], where) \
                     and any(fnmatch.fnmatchcase(row["what"], pattern)
                             for pattern in what.split("; ")) \
@@ -54,11 +61,14 @@ class Results:
                         "MB/s", "GB/s")):
                 yield row
 
-    def place(self, rows):
-        machine, told = self.about["machine"], [self.about["date"]]
-        told += [f"{name} {self.about[key]}" for key, name in
+    @staticmethod
+    def place(rows):
+        dates = sorted({row["about"]["date"] for row in rows})
+        about = rows[0]["about"]
+        machine, told = about["machine"], [" and ".join(dates)]
+        told += [f"{name} {about[key]}" for key, name in
                  (("ucx", "UCX"), ("nccl", "NCCL"), ("gpus", ""))
-                 if self.about.get(key)]
+                 if about.get(key)]
         rounds = sorted({len(values) for row in rows
                          for values in row["arms"].values()})
         told.append(f"{machine['cpus']} cores ({machine['cpu']}), Linux "
