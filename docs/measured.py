@@ -3,8 +3,9 @@
 """Writes what was measured into the pages: measured.py [--check]
 
 A table between "<!-- measured" and "<!-- end -->" is made from a file of
-docs/performance/results, which a benchmark has written (bench/report.py). The
-comment says how, a line each:
+docs/performance/results, which a benchmark has written (bench/report.py), as
+make bench BENCH_FLAGS="--only PART --out FILE" does. The comment says how, a line
+each:
 
   from: FILE PART: PLACE      rows of that part, where the place matches (*);
                               FILE may be a folder of files
