@@ -50,7 +50,6 @@ struct idle_worker {
 	_Atomic(void *) worker; /* NULL: free */
 	atomic_uint idle_calls;
 	_Atomic uint64_t idle_ns; /* weft_now_ns() of the first of them */
-	uint64_t poll_ns;	  /* after it, before the first sleep */
 	atomic_flag sleeping;	  /* a thread is; protects the members below */
 	struct weft_uct_worker_calls calls;
 	int efd;
@@ -64,6 +63,7 @@ struct idle_worker {
 static struct idle_worker idle_workers[MAX_WORKERS];
 static atomic_flag adding = ATOMIC_FLAG_INIT;
 static atomic_uint n_ifaces;
+static uint64_t poll_ns; /* of idle calls, before the first sleep */
 
 void weft_uct_idle_iface(int change)
 {
@@ -92,8 +92,9 @@ static void leave_parent(void)
 	atomic_flag_clear(&adding);
 }
 
-static void watch_forks(void)
+static void begin(void)
 {
+	poll_ns = weft_host_cpus() < ENOUGH_CPUS ? 0 : POLL_NS;
 	pthread_atfork(NULL, NULL, leave_parent);
 }
 
@@ -103,7 +104,7 @@ void weft_uct_event_driven(void *worker, int efd,
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct idle_worker *s;
 
-	pthread_once(&once, watch_forks);
+	pthread_once(&once, begin);
 	while (atomic_flag_test_and_set(&adding))
 		;
 	s = find_sleeper(worker);
@@ -119,7 +120,6 @@ void weft_uct_event_driven(void *worker, int efd,
 		atomic_flag_clear(&s->sleeping);
 		s->calls = *calls;
 		s->efd = efd;
-		s->poll_ns = weft_host_cpus() < ENOUGH_CPUS ? 0 : POLL_NS;
 		s->sleeps = s->wakes = s->n_loops = 0;
 		s->next_search_ns = 0;
 		atomic_store_explicit(&s->worker, worker, memory_order_release);
@@ -241,11 +241,11 @@ static bool is_idle(struct idle_worker *s)
 	const unsigned int before = atomic_fetch_add_explicit(
 		&s->idle_calls, 1, memory_order_relaxed);
 
-	if (!before && s->poll_ns)
+	if (!before && poll_ns)
 		atomic_store(&s->idle_ns, weft_now_ns());
 	return before + 1 >= IDLE_CALLS &&
-	       (!s->poll_ns ||
-		weft_now_ns() - atomic_load(&s->idle_ns) >= s->poll_ns);
+	       (!poll_ns ||
+		weft_now_ns() - atomic_load(&s->idle_ns) >= poll_ns);
 }
 
 unsigned int weft_uct_worker_progressed(void *worker, unsigned int events)
