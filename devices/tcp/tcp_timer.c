@@ -59,13 +59,13 @@ static bool kernel_silent(const struct tcp_info *ti, struct weft_watch *w,
 					  ti->tcpi_backoff };
 		return false;
 	}
-	/* a live kernel answers probes, those of a closed window, too */
-	if (ti->tcpi_probes != w->probes)
+	/*
+	 * a live kernel answers probes, those of a closed window, too; what an
+	 * interface that is down here does not take was tried nevertheless
+	 */
+	if (ti->tcpi_probes != w->probes || ti->tcpi_backoff > w->backoff)
 		w->tried_ms = now;
 	w->probes = ti->tcpi_probes;
-	/* what an interface that is down here does not take was tried, too */
-	if (ti->tcpi_backoff > w->backoff)
-		w->tried_ms = now;
 	w->backoff = ti->tcpi_backoff;
 	if (ti->tcpi_unacked)
 		w->tried_ms =
