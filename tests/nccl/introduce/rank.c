@@ -80,9 +80,9 @@ static void reached(const char *where)
 
 static void meet(const char *path)
 {
-	const struct timespec t = { 0, 5000000 };
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	int i, from, fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	mode_t mask;
 
 	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", path);
 	if (rank) {
@@ -90,15 +90,16 @@ static void meet(const char *path)
 		while (connect(fd, (struct sockaddr *)&sun, sizeof(sun))) {
 			if (errno != ENOENT && errno != ECONNREFUSED)
 				fail("connect to %s", path);
-			nanosleep(&t, NULL);
+			nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
 		}
 		peers[0] = fd;
 		send(fd, &rank, sizeof(rank), 0);
 		return;
 	}
-	if (bind(fd, (struct sockaddr *)&sun, sizeof(sun)) ||
-	    chmod(path, 0666) || listen(fd, RANKS))
+	mask = umask(0); /* another user may connect once it is bound */
+	if (bind(fd, (struct sockaddr *)&sun, sizeof(sun)) || listen(fd, RANKS))
 		fail("listen at %s", path);
+	umask(mask);
 	for (i = 1; i < ranks; i++) {
 		int peer = accept(fd, NULL, NULL);
 
