@@ -316,10 +316,7 @@ static void exchange_late(struct host *h)
 		ucp_worker_progress(h->worker);
 		usleep(1000);
 	}
-	for (int i = 0; i < 500; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
+	transfer_linger(h);
 	if (h->errors != h->peer_errors)
 		die("told %u times that the other side left", h->errors);
 	status = host_flush(h, h->eps[0]);

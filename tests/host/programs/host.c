@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,7 +186,9 @@ void host_progress(struct host *h)
 		{ .fd = h->oob, .events = POLLIN },
 	};
 
-	if (ucp_worker_progress(h->worker) || h->efd < 0)
+	/* one that polls leaves its core to others, unless it must spin */
+	if (ucp_worker_progress(h->worker) ||
+	    (h->efd < 0 && (h == spinner || !sched_yield())))
 		return;
 	switch (ucp_worker_arm(h->worker)) {
 	case UCS_OK:
