@@ -75,20 +75,22 @@ asks() # COMMAND
 		tap_not_ok "root installs it" "$(tail -5 <<<"$seen")"
 }
 
-demo() # WHO
+says() # NAME WHO LINE COMMAND
 {
 	local seen
-	seen=$(as "$1" "./quickstart demo 2000 2 1")
-	if grep -q '^who carried the bytes: weft_shm$' <<<"$seen"; then
-		tap_ok "the demo, by $1"
+	seen=$(as "$2" "$4")
+	if grep -q "^$3$" <<<"$seen"; then
+		tap_ok "$1"
 	else
-		tap_not_ok "the demo, by $1" "$(tail -25 <<<"$seen")"
+		tap_not_ok "$1" "$(tail -25 <<<"$seen")"
 	fi
 }
 
-demo root
+says "an installation by root" root "weft [0-9.]*, .*" \
+	"./quickstart install /opt/weft && /opt/weft/bin/weft info"
 asks "./quickstart test"
-demo user
+says "the demo, by a user" user "who carried the bytes: weft_shm" \
+	"./quickstart demo 2000 2 1"
 seen=$(as user './quickstart test &
 	while kill -0 $! 2>/dev/null; do
 		n=$(grep -c ^PASS ~/.cache/weft/build-*/logs/make-check.log \

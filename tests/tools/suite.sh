@@ -112,7 +112,8 @@ run_check() # NAME SECONDS BUILD
 {
 	# shellcheck disable=SC2034 # run_logged asks it
 	local state=check_state checked=$3
-	run_tests "$1" "$2" make -j$((2 * jobs)) -C "$3" -k check
+	# each one's lines together, or they cut each other's
+	run_tests "$1" "$2" make -O -j$((2 * jobs)) -C "$3" -k check
 }
 
 run_tests() # NAME SECONDS COMMAND...
@@ -173,9 +174,9 @@ skip() # NAME REASON
 
 # The builds beside the first one that the tests can do without, and what of
 # each is wanted: those of a check, or the programs of one kind. -O1: gcc takes half
-# the time, but warns of what it does not see through.
+# the time, but warns of what it does not see through. That one also counts lines.
 declare -A variant=(
-	[asan]="--enable-sanitizers=address,undefined CFLAGS=-O1"
+	[asan]="--enable-sanitizers=address,undefined CFLAGS=-O1 CPPFLAGS=--coverage LDFLAGS=--coverage"
 	[tsan]="--enable-werror --enable-sanitizers=thread"
 	[fuzz]="--enable-werror --enable-sanitizers=address,undefined --enable-fuzzers CC=clang"
 )
@@ -252,6 +253,11 @@ suite() # [--long]
 	need $packages_build $packages_python $packages_ucx $packages_manual \
 		$packages_test $packages_vm ${long:+$packages_long} \
 		${ci:+$packages_ci}
+	# where python3 is a script (pyenv), each call of it costs a third of a second
+	if test "$(head -c 2 "$(command -v python3)")" = '#!'; then
+		PATH=$(python3 -c 'import os, sys
+print(os.path.dirname(sys.executable))'):$PATH
+	fi
 	sources
 	bash tests/tools/fetch-cuda.sh >"$(log_of "NVIDIA's headers")" 2>&1 ||
 		skip "NVIDIA's headers" "they cannot be fetched (PyPI)"
@@ -321,9 +327,6 @@ suite() # [--long]
 	if try_build "ASan and UBSan" asan; then
 		run_check "make check, ASan and UBSan" 3600 "$build_root/asan"
 	fi
-	# behind those that run the same tests
-	test -z "$ci" || begin_tests "coverage" 3600 bash tests/tools/coverage.sh \
-		"$build_root/coverage"
 	end_tests "Soft-RoCE"
 	if test -n "$long"; then
 		run_tests "NCCL on Soft-RoCE" 1800 bash tests/vm/versions.sh
@@ -341,11 +344,13 @@ suite() # [--long]
 			"$build_root/tsan/nccl_net/.libs/libnccl-net-weft.so"
 	fi
 
-	if test -n "$ci" && await "coverage"; then
+	covered=$(log_of "coverage")
+	printf '  coverage ... '
+	if run_logged "$covered" bash tests/tools/coverage.sh "$build_root/asan"; then
 		say "done ($took)"
-		covered=$(log_of "coverage")
-	elif test -n "$ci"; then
-		skip "coverage" "not measured: $(last_line "$(log_of "coverage")")"
+	else
+		skip "coverage" "not measured: $(last_line "$covered")"
+		covered=""
 	fi
 
 	say
