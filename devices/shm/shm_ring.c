@@ -215,6 +215,13 @@ static size_t gap_behind(const struct shm_conn *conn, size_t len)
 	return SHM_SHORT_REST - conn->grown;
 }
 
+static bool has_bulk(const struct shm_conn *conn, size_t len)
+{
+	return has_bytes(&conn->tx, taken_by(conn, len) +
+					    gap_behind(conn, len) +
+					    reserve_of(&conn->tx));
+}
+
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 {
 	const struct shm_ring *ring = &conn->tx;
@@ -224,10 +231,11 @@ size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 
 	if (end >= RECORD(weft_min(n, PIECE_MIN)))
 		n = weft_min(n, end - sizeof(struct shm_record));
-	return find_room(conn, taken_by(conn, n) + gap_behind(conn, n) +
-				       reserve_of(ring))
-		       ? n
-		       : 0;
+	/* what is skipped depends on the head, too */
+	if (has_bulk(conn, n) ||
+	    (read_head(conn, ring->in) && has_bulk(conn, n)))
+		return n;
+	return 0;
 }
 
 /* The reader sees it, and all that was written before. */

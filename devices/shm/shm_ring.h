@@ -20,7 +20,10 @@ void shm_ring_close(struct shm_ring *ring);
  * impossible.
  */
 bool shm_ring_has_room(struct shm_conn *conn, size_t len);
-/* How much of @want the next record may carry, leaving room for messages. */
+/*
+ * How much of @want the next record may carry, leaving room for messages.  The
+ * same, or more, for the next call, if nothing was written.
+ */
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
 /* Where @len bytes may be written, if there is room, ... */
 void *shm_ring_begin(struct shm_conn *conn, size_t len);

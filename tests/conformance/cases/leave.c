@@ -133,8 +133,7 @@ static void answer(struct side *s, uint8_t id, void *data, size_t len)
 	s->ops->message(s->ep, 2, &iov, 1);
 }
 
-/* A peer that replies to each last message writes to a closed one, loses none.
- */
+/* A peer that answers each last message writes to a closed one, loses none. */
 static void orderly_answered(void)
 {
 	enum { N = 10 };

@@ -307,16 +307,12 @@ static void exchange_late(struct host *h)
 	barrier(h);
 	if (h->side)
 		return; /* closes and leaves */
-	while (!oob_closed(h)) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
+	while (!oob_closed(h))
+		host_rest(h, 1);
 	/* soon, and once */
-	for (int i = 0; i < 5000 && h->errors != h->peer_errors; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
-	transfer_linger(h);
+	for (int i = 0; i < 5000 && h->errors != h->peer_errors; i++)
+		host_rest(h, 1);
+	host_rest(h, 200);
 	if (h->errors != h->peer_errors)
 		die("told %u times that the other side left", h->errors);
 	status = host_flush(h, h->eps[0]);
@@ -342,30 +338,22 @@ static void exchange_killed(struct host *h)
 
 	transfer_until_killed(h, out, in, MAX_LEN, end_here);
 	fill(in, MAX_LEN, 99);
-	transfer_linger(h);
+	host_rest(h, 200);
 	if (wrong(in, MAX_LEN, 99))
 		die("bytes landed after the error was reported");
 	printf("exchange: told: %s\n", ucs_status_string(h->error));
-}
-
-static void rest(struct host *h, unsigned int ms)
-{
-	for (unsigned int i = 0; i < ms; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
 }
 
 /* UCX's keepalive has both to itself, then one that does not answer. */
 static void exchange_alive(struct host *h)
 {
 	tag_round(h, h->eps[0], 1000, 1);
-	rest(h, 300);
+	host_rest(h, 300);
 	barrier(h);
 	if (h->side)
 		usleep(400000); /* computes, say */
 	else
-		rest(h, 400);
+		host_rest(h, 400);
 	if (h->errors)
 		die("told of a peer that lives: %s",
 		    ucs_status_string(h->error));
@@ -381,11 +369,9 @@ static void exchange_vanished(struct host *h)
 	barrier(h);
 	if (!h->side && system(command))
 		die("cannot run '%s'", command);
-	while (!h->errors) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
-	rest(h, 100);
+	while (!h->errors)
+		host_rest(h, 1);
+	host_rest(h, 100);
 	if (h->errors != 1)
 		die("%u error callbacks", h->errors);
 }

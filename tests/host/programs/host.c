@@ -203,6 +203,14 @@ void host_progress(struct host *h)
 	}
 }
 
+void host_rest(struct host *h, unsigned int ms)
+{
+	for (; ms; ms--) {
+		ucp_worker_progress(h->worker);
+		usleep(1000);
+	}
+}
+
 ucs_status_t host_wait(struct host *h, ucs_status_ptr_t request)
 {
 	ucs_status_t status;

@@ -43,6 +43,8 @@ void host_close(struct host *h);
 
 /* Progress; in blocking mode sleeps on the event fd and on the socket. */
 void host_progress(struct host *h);
+/* Progresses once a millisecond. */
+void host_rest(struct host *h, unsigned int ms);
 /* Until the request is done; returns its status and frees it. */
 ucs_status_t host_wait(struct host *h, ucs_status_ptr_t request);
 ucs_status_t host_flush(struct host *h, ucp_ep_h ep);

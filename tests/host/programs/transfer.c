@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #define AM_ID	   3
-#define LINGER	   200 /* ms */
 #define KILL_ROUND 4
 
 static const char am_header[] = "head";
@@ -146,14 +145,6 @@ void rma_both(struct host *h, ucp_ep_h ep, const struct rma *r)
 
 /* ---- an end -------------------------------------------------------------- */
 
-void transfer_linger(struct host *h)
-{
-	for (int i = 0; i < LINGER; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
-}
-
 void transfer_until_killed(struct host *h, const void *out, void *in,
 			   size_t len, void (*end)(struct host *h))
 {
@@ -188,9 +179,7 @@ void transfer_until_killed(struct host *h, const void *out, void *in,
 	 */
 	ucp_request_cancel(h->worker, recv);
 	for (int i = 0;
-	     i < 200 && ucp_request_check_status(recv) == UCS_INPROGRESS; i++) {
-		ucp_worker_progress(h->worker);
-		usleep(1000);
-	}
+	     i < 200 && ucp_request_check_status(recv) == UCS_INPROGRESS; i++)
+		host_rest(h, 1);
 	ucp_request_free(recv);
 }

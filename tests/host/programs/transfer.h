@@ -49,7 +49,5 @@ void rma_both(struct host *h, ucp_ep_h ep, const struct rma *r);
  */
 void transfer_until_killed(struct host *h, const void *out, void *in,
 			   size_t len, void (*end)(struct host *h));
-/* Progresses long enough for what must not land to land. */
-void transfer_linger(struct host *h);
 
 #endif

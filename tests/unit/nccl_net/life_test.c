@@ -174,8 +174,7 @@ Test(life, flusher_progresses_when_nccl_stops_calling, .init = connected)
 	cr_expect(eq(uint, fake.ifaces, 0));
 }
 
-/* What NCCL would call in a child that ends, on what the parent goes on with.
- */
+/* What NCCL would call in a child that ends, on what the parent still uses. */
 static int use_inherited(struct weft_net_request *req)
 {
 	char handle[WEFT_NET_HANDLE];

@@ -62,8 +62,7 @@ static uint64_t word_of(const struct who *who)
 	return word;
 }
 
-/* Few bits tell two namespaces apart, so a pair of new ones is asked as well.
- */
+/* Few bits tell two namespaces apart, so a pair of new ones is asked, too. */
 static const char *ask(const struct who *own, const struct who *peer,
 		       bool *chosen)
 {

@@ -203,8 +203,7 @@ static int keep_wake(void *st, void (*fn)(void *arg), void *arg)
 	return 0;
 }
 
-/* Functions of the program's keep the driver's thread: all has ended by then.
- */
+/* Functions of the program keep the driver's thread: all has ended by then. */
 Test(engine, wake_that_comes_late_rings_no_other)
 {
 	int fds[3]; /* whose numbers are used again */

@@ -249,8 +249,7 @@ Test(nvl_handle, a_peer_cannot_name_memory_of_this_process)
 	}
 }
 
-/* A copy behind the end of the memory would be the end of the peer's context.
- */
+/* A copy behind the end of the memory would end the peer's context. */
 Test(nvl_handle, an_owner_cannot_have_more_mapped_than_there_is)
 {
 	struct nvl_key k;

@@ -240,8 +240,7 @@ Test(shm_gpu, get_whose_key_is_revoked_ends_both_endpoints)
 	both_fail(&w, -EACCES);
 }
 
-/* At the source, then at the target: the one that copies first, and the other.
- */
+/* At the source, then at the target: who copies first, and the other. */
 static void engine_fails(int nth)
 {
 	struct wait_op w = WAIT_OP;

@@ -75,8 +75,7 @@ Test(shm, message_is_not_copied_between_the_two_programs)
 
 static bool lacks_pages, is_old;
 
-/* madvise() of this program: finds no memory, or is that of Linux before 5.14.
- */
+/* madvise() of this program: finds no memory, or is of Linux before 5.14. */
 int madvise(void *p, size_t len, int how);
 int madvise(void *p, size_t len, int how)
 {
