@@ -398,7 +398,12 @@ class Clients:
         self.own = own
         self.peers = {}
         self.next_try = {}
-        self.met = self.lost = 0
+        self.lost = 0  # of those that were met
+
+    @property
+    def met(self):
+        return self.lost + sum(peer.name is not None
+                               for peer in self.peers.values())
 
     def reach(self):
         for where in self.own.args.hosts:
@@ -412,7 +417,6 @@ class Clients:
                 self.peers[where] = Decode(self.own, Channel(sock))
             except (OSError, Gone):
                 continue
-            self.met += 1
 
     def under_way(self):
         return sum(len(peer.requests) for peer in self.peers.values())
@@ -424,7 +428,7 @@ class Clients:
     def lose(self, where, why):
         peer = self.peers.pop(where)
         print(f"decode: {where} ({peer.name}) has gone: {why}", flush=True)
-        self.lost += 1
+        self.lost += peer.name is not None  # one that ends may still listen
         return peer.leave()
 
 

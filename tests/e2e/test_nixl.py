@@ -416,12 +416,13 @@ def restarts_under_load(device, *push):
             at = await_words(decode, "requests, 2 servers", at,
                              others=[late, again])
         check(decode.stop() == 0, decode.output())
-        seen = last_json(decode.output())
+        said = decode.output()
+        seen = last_json(said)
         rows = servers.rows(decode)
         for process in late, again:
             process.stop()
     check(seen["wrong"] == 0 and seen["met"] == 3 and seen["lost"] == 1 and
-          len(seen["by_server"]) == 2, seen)
+          len(seen["by_server"]) == 2, said)
     name = "rx_put_bytes" if push else "get_bytes"
     got = counters.total([row for row in rows if row["weft"] == device], name)
     check(got >= seen["bytes"], f"{got} of {seen['bytes']} bytes over {device}")
