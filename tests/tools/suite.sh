@@ -71,7 +71,7 @@ failures() # LOG
 		grep -E -A12 '^not ok |^Bail out!' "$1" || tail -12 "$1"
 		return
 	fi
-	build=$(sed -n "s/^make: Entering directory '\(.*\)'/\1/p" "$1" | head -1)
+	build=$(sed -n "s/^make.*: Entering directory '\(.*\)'/\1/p" "$1" | head -1)
 	sed -nE 's/^(FAIL|ERROR): ([^ ]*).*/\2/p' "$1" | uniq |
 		while read -r name; do
 			say "--- $name"
