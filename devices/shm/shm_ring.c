@@ -173,12 +173,6 @@ static bool has_bytes(const struct shm_ring *ring, size_t need)
 	return used + need + 2 * RECORD(0) <= shm_ring_size(ring->in);
 }
 
-static bool find_room(struct shm_conn *conn, size_t need)
-{
-	return has_bytes(&conn->tx, need) ||
-	       (read_head(conn, conn->tx.in) && has_bytes(&conn->tx, need));
-}
-
 /* Bytes of the ring that a record of @len takes, with what is skipped. */
 static size_t taken_by(const struct shm_conn *conn, size_t len)
 {
@@ -191,7 +185,10 @@ static size_t taken_by(const struct shm_conn *conn, size_t len)
 
 bool shm_ring_has_room(struct shm_conn *conn, size_t len)
 {
-	return find_room(conn, taken_by(conn, len));
+	const size_t need = taken_by(conn, len);
+
+	return has_bytes(&conn->tx, need) ||
+	       (read_head(conn, conn->tx.in) && has_bytes(&conn->tx, need));
 }
 
 /* Left to messages by bulk: the largest, two of them where there is room. */
