@@ -312,7 +312,7 @@ static void exchange_late(struct host *h)
 	/* soon, and once */
 	for (int i = 0; i < 5000 && h->errors != h->peer_errors; i++)
 		host_rest(h, 1);
-	host_rest(h, 200);
+	host_rest(h, 500);
 	if (h->errors != h->peer_errors)
 		die("told %u times that the other side left", h->errors);
 	status = host_flush(h, h->eps[0]);
@@ -338,7 +338,7 @@ static void exchange_killed(struct host *h)
 
 	transfer_until_killed(h, out, in, MAX_LEN, end_here);
 	fill(in, MAX_LEN, 99);
-	host_rest(h, 200);
+	host_rest(h, LINGER_MS);
 	if (wrong(in, MAX_LEN, 99))
 		die("bytes landed after the error was reported");
 	printf("exchange: told: %s\n", ucs_status_string(h->error));

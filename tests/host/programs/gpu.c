@@ -344,7 +344,7 @@ static void killed(struct host *h)
 	buf_open(&in, gpu_kind, largest);
 	transfer_until_killed(h, out.p, in.p, largest, end_here);
 	buf_fill(&in, 0, largest, 99);
-	host_rest(h, 200);
+	host_rest(h, LINGER_MS);
 	buf_verify(&in, 0, largest, 99, "after the error was reported");
 	printf("gpu: told: %s\n", ucs_status_string(h->error));
 }

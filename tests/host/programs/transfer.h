@@ -49,5 +49,6 @@ void rma_both(struct host *h, ucp_ep_h ep, const struct rma *r);
  */
 void transfer_until_killed(struct host *h, const void *out, void *in,
 			   size_t len, void (*end)(struct host *h));
+#define LINGER_MS 200 /* for what must not land to land */
 
 #endif
