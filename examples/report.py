@@ -25,8 +25,8 @@ def results(folder, arm):
     """([(seconds, bytes) of each run], fastest first, bytes moved in all)."""
     runs, moved = [], 0
     for path in glob.glob(f"{folder}/{arm}/result.*"):
-        # a line per run, which holds those before it
-        told = read(path).splitlines()
+        # A line per run, which holds those before it; UCX's log is between them.
+        told = [line for line in read(path).splitlines() if line[:1] == "{"]
         if told:
             told = json.loads(told[-1])
             runs += zip(told["times"], told["moved"])

@@ -187,6 +187,9 @@ if command -v python3 >/dev/null; then
 		"$(grep '^Each run' <<<"$seen")" "Each run moved 100.0 MB between the workers."
 	tap_equal "the demo names lo for an address of this host" "$(grep -o 'weft_tcp over lo.*' <<<"$seen")" \
 		"weft_tcp over lo (to an address of eth0)"
+	echo '[1764372845.12] [host:7:0] sock.c:99 UCX WARN reset' \
+		>>"$tap_tmp/demo/ucx-tcp/result.1"
+	tap_equal "what UCX logs beside the results is no result" "$(demo)" "$seen"
 	runs weft 1.2 0.5
 	runs dask-tcp 0.1 0.2
 	tap_equal "the demo claims nothing from two runs" \
