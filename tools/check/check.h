@@ -13,7 +13,7 @@
 #include "host/samehost.h"
 #include "host/verbs.h"
 
-#define CHECK_BUFFER	  (64u << 20)
+#define CHECK_BUFFER	  (16u << 20)
 #define CHECK_PATIENCE_MS 10000 /* timeout for the other side */
 #define CHECK_WINDOW	  8	/* puts or gets in flight */
 #define CHECK_CARD_MS	  60000 /* the same while it initialises CUDA */

@@ -17,7 +17,7 @@
 static int run_measurements(struct check *c, struct check_pair *pair)
 {
 	static const size_t messages[] = { 8, 8 << 10 };
-	static const size_t blocks[] = { 4 << 10, 64 << 10, 1 << 20, 16 << 20,
+	static const size_t blocks[] = { 4 << 10, 64 << 10, 1 << 20,
 					 CHECK_BUFFER };
 	double usec;
 	char text[32];
@@ -54,13 +54,13 @@ const char *check_format_pair(const struct check_pair *pair,
 static int measure_in_short(struct check *c, const struct check_pair *pair,
 			    struct check_rates *rates)
 {
-	static const size_t warm_up = 64 << 10, block = 16 << 20;
+	static const size_t warm_up = 64 << 10;
 	char label[CHECK_PAIR_LEN];
-	size_t size = block;
+	size_t size = CHECK_BUFFER;
 	int err;
 
 	err = check_speed(c, CHECK_PUT, warm_up, &rates->put);
-	if (!err && check_is_slow(block, rates->put))
+	if (!err && check_is_slow(size, rates->put))
 		size = warm_up;
 	if (!err)
 		err = check_bytes(c, CHECK_PUT, size);

@@ -232,8 +232,7 @@ static int measure_gpu(struct check *n, const struct check_card *own,
 		       const struct check_card *other,
 		       struct check_rates *rates)
 {
-	static const size_t blocks[] = { 64 << 10, 1 << 20, 16 << 20,
-					 CHECK_BUFFER };
+	static const size_t blocks[] = { 64 << 10, 1 << 20, CHECK_BUFFER };
 	int err;
 
 	if (n->ops->mem_reaches(n->peer_rkey)) {
