@@ -155,8 +155,7 @@ static void try_all(struct side *a, struct side *b)
 	check_int(ops->get(a->ep, &iov, 1, (uintptr_t)there.buf, there.key,
 			   &w.op),
 		  -ECONNRESET);
-	check(!ops->reaches(a->iface, &b->attr.addr, NULL),
-	      "it reaches a peer");
+	check_int(ops->reaches(a->iface, &b->attr.addr, NULL), 0);
 	check_int(ops->ep_create(a->iface, &b->attr.addr, NULL, &ep),
 		  -ECONNRESET);
 	check_int(ops->arm(a->iface), 0);
@@ -219,8 +218,7 @@ static void keeps_nothing(void)
 	      "the child ended with %x", status);
 	sides_fail(&a, &b);
 	check_int(w.status, -EACCES);
-	check_int(mprotect(there.map, there.map_len, PROT_READ | PROT_WRITE),
-		  0);
+	mprotect(there.map, there.map_len, PROT_READ | PROT_WRITE);
 	target_close(&here);
 	target_close(&there);
 	sides_close(&a, &b);
@@ -240,6 +238,9 @@ static void opens(void)
 		skip_test("the device has no messages");
 #ifdef __SANITIZE_THREAD__
 	skip_test("TSan has no threads in a child of one that has");
+#elif defined(__SANITIZE_ADDRESS__)
+	if (row->own_keys) /* they begin, with a lock of the allocator's */
+		skip_test("ASan has no memory in a child of one with threads");
 #endif
 	side_open(&a);
 	pid = fork_child();
