@@ -131,15 +131,17 @@ told() # WORDS
 says "a secret on the asking side only" 1 "^weft check: $here: nothing may connect" \
 	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "127.0.0.1:$port"
 told "$there"
-serve env WEFT_SECRET_FILE="$tap_tmp/secret"
 # Connections of other programs.
 head -c 100 /dev/urandom >"/dev/tcp/127.0.0.1/$port" 2>/dev/null
 printf 'GET / HTTP/1.0\r\n\r\n' >"/dev/tcp/127.0.0.1/$port"
 exec 5<>"/dev/tcp/127.0.0.1/$port" 6<>"/dev/tcp/127.0.0.1/$port" \
 	7<>"/dev/tcp/127.0.0.1/$port" && printf x >&6
 says "garbage, HTTP and silent connections do not block a check" 0 "it works" \
-	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "localhost:$port"
+	"$weft" check "localhost:$port"
 exec 5>&- 6>&- 7>&-
+serve env WEFT_SECRET_FILE="$tap_tmp/secret"
+says "the same secret on both sides works" 0 "it works" \
+	env WEFT_SECRET_FILE="$tap_tmp/secret" "$weft" check "127.0.0.1:$port"
 says "another secret" 1 "^weft check: $differ: nothing may connect" \
 	env WEFT_SECRET_FILE="$tap_tmp/other" "$weft" check "127.0.0.1:$port"
 told "$differ"

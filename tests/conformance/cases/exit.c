@@ -89,7 +89,7 @@ static void meet(struct other *o)
 	wait_for(&o->s, NULL, o->s.first);
 	check_message(&o->s, 2, 8, 1);
 	wait_for(&o->s, NULL, !o->s.ops->flush(o->s.ep, NULL));
-	/* neither ends before that; the other's flush may wait for ours */
+	/* neither ends before: the other's flush may wait for our answer */
 	say(o);
 	wait_for(&o->s, NULL, is_said(o));
 	hear(o);

@@ -214,11 +214,11 @@ static void keeps_nothing(void)
 		check_int(count_descriptors(), before);
 		_exit(0);
 	}
-	check(waitpid(pid, &status, 0) == pid && !status,
-	      "the child ended with %x", status);
+	check(waitpid(pid, &status, 0) == pid && !status, "child: %x", status);
 	sides_fail(&a, &b);
 	check_int(w.status, -EACCES);
-	mprotect(there.map, there.map_len, PROT_READ | PROT_WRITE);
+	check_int(mprotect(there.map, there.map_len, PROT_READ | PROT_WRITE),
+		  0);
 	target_close(&here);
 	target_close(&there);
 	sides_close(&a, &b);

@@ -27,7 +27,7 @@ bool may_be_mapped(void);
 /* Is all of @to POISON? */
 bool is_poison(void);
 
-/* Opens a and b, which meet; @to is three parts that are mapped as @types. */
+/* Opens a and b, which meet; @to's three parts may be mapped as @types. */
 void pair_up(int types);
 /* What lived then in the driver. */
 extern struct fake_cuda_live before;
