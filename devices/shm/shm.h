@@ -189,6 +189,7 @@ struct shm_iface {
 	unsigned int polls;
 	uint64_t polled_ns;
 	unsigned int messages, notices; /* left to this progress() */
+	bool idle;			/* the one before found nothing */
 	unsigned int nmade[SHM_RINGS];	/* connections with `made` */
 	size_t grown;			/* ... of all of them */
 	struct weft_engines engines;

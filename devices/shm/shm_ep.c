@@ -111,8 +111,8 @@ static void send_message(struct shm_conn *conn, uint8_t id, size_t len)
 			   });
 	conn->fenced += fenced ? sizeof(struct shm_record) + len : 0;
 	shm_ring_wake(conn);
-	weft_count(conn->stats, tx_messages, 1);
-	weft_count(conn->stats, tx_message_bytes, len);
+	weft_count_owned(conn->stats, tx_messages, 1);
+	weft_count_owned(conn->stats, tx_message_bytes, len);
 }
 
 int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
@@ -120,12 +120,15 @@ int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 {
 	struct shm_conn *conn = live_conn(ep);
 	size_t len;
+	void *to;
 	int err;
 
 	err = weft_ep_check_message(weft_base_ep(ep), iov, n, &len);
 	if (err)
 		return err;
-	weft_iov_copy(shm_ring_begin(conn, len), iov, n);
+	to = shm_ring_begin(conn, len);
+	shm_ring_expect(conn, len);
+	weft_iov_copy(to, iov, n);
 	send_message(conn, id, len);
 	return 0;
 }

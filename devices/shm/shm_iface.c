@@ -269,6 +269,7 @@ static unsigned int iface_progress(struct weft_iface *base)
 		n += weft_copy_submit(&iface->engines);
 	if (ends)
 		n += end_conns(iface);
+	iface->idle = !n;
 	return n;
 }
 

@@ -235,6 +235,13 @@ size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 	return 0;
 }
 
+/* No record is at @pos yet. */
+static void clear_word(const struct shm_ring *ring, uint64_t pos)
+{
+	atomic_store_explicit(word_at(bytes_at(ring, pos)), 0,
+			      memory_order_relaxed);
+}
+
 /* The reader sees it, and all that was written before. */
 static void write_record(struct shm_ring *ring, struct shm_record r)
 {
@@ -243,8 +250,7 @@ static void write_record(struct shm_ring *ring, struct shm_record r)
 
 	memcpy(words, &r, sizeof(r));
 	ring->tail[ring->in] += RECORD(r.len);
-	atomic_store_explicit(word_at(bytes_at(ring, ring->tail[ring->in])), 0,
-			      memory_order_relaxed);
+	clear_word(ring, ring->tail[ring->in]);
 	memcpy(at + sizeof(words[0]), &words[1], sizeof(words[1]));
 	atomic_store_explicit(word_at(at), words[0], memory_order_release);
 }
@@ -270,10 +276,15 @@ void *shm_ring_begin(struct shm_conn *conn, size_t len)
 	return bytes_at(ring, ring->tail[ring->in]) + sizeof(struct shm_record);
 }
 
+void shm_ring_expect(struct shm_conn *conn, size_t len)
+{
+	clear_word(&conn->tx, conn->tx.tail[conn->tx.in] + RECORD(len));
+}
+
 void shm_ring_end(struct shm_conn *conn, struct shm_record r)
 {
 	write_record(&conn->tx, r);
-	weft_count(conn->stats, wire_tx_bytes, r.len + sizeof(r));
+	weft_count_owned(conn->stats, wire_tx_bytes, r.len + sizeof(r));
 	if (r.kind == SHM_MESSAGE)
 		conn->sent = shm_ring_sum(conn->tx.tail);
 	if (is_busy(conn))

@@ -27,6 +27,11 @@ bool shm_ring_has_room(struct shm_conn *conn, size_t len);
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
 /* Where @len bytes may be written, if there is room, ... */
 void *shm_ring_begin(struct shm_conn *conn, size_t len);
+/*
+ * ... and, if it will be exactly so many, the peer sees them sooner: the line
+ * behind the record comes while they are written ...
+ */
+void shm_ring_expect(struct shm_conn *conn, size_t len);
 /* ... and the record is made, of at most as many, which the peer sees ... */
 void shm_ring_end(struct shm_conn *conn, struct shm_record r);
 /* ... if it is awake: wakes it, after anything that it may wait for. */

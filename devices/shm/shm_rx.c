@@ -26,8 +26,8 @@ static void call_back(struct shm_conn *conn, const struct shm_record *r,
 {
 	const struct weft_iface_cb *cb = &conn->iface->base.iface.cb;
 
-	weft_count(conn->stats, rx_messages, 1);
-	weft_count(conn->stats, rx_message_bytes, r->len);
+	weft_count_owned(conn->stats, rx_messages, 1);
+	weft_count_owned(conn->stats, rx_message_bytes, r->len);
 	conn->iface->messages--;
 	/* the callback may destroy the endpoint, never @conn */
 	cb->on_message(cb->arg, r->id, data, r->len);
@@ -122,7 +122,7 @@ static int fail_landing(struct shm_conn *conn)
 {
 	int err = shm_tx_ack(conn, -EACCES);
 
-	weft_count(conn->stats, key_errors, 1);
+	weft_count_owned(conn->stats, key_errors, 1);
 	if (!err)
 		shm_tx_fail(conn, "write a put");
 	return err;
@@ -139,8 +139,8 @@ static int finish_landing(struct shm_conn *conn, const struct shm_landing *l)
 		return err;
 	/* a put that was cut is not placed, nor anything after it */
 	conn->placed += conn->placed + 1 == conn->landed;
-	weft_count(conn->stats, rx_puts, 1);
-	weft_count(conn->stats, rx_put_bytes, l->what.len);
+	weft_count_owned(conn->stats, rx_puts, 1);
+	weft_count_owned(conn->stats, rx_put_bytes, l->what.len);
 	if (l->what.flags & SHM_OP_NOTIFY) {
 		conn->iface->notices--;
 		cb->on_notify(cb->arg, l->what.tag, l->what.len);
@@ -480,7 +480,7 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 		ret = shm_ring_next(conn, &r, &data);
 		if (ret <= 0)
 			break;
-		weft_count(conn->stats, wire_rx_bytes, sizeof(r) + r.len);
+		weft_count_owned(conn->stats, wire_rx_bytes, sizeof(r) + r.len);
 		ret = handle(conn, &r, data);
 		if (ret)
 			break;
@@ -489,6 +489,12 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 		if (!shm_conn_is_open(conn))
 			return n;
 		shm_ring_release(conn, &r);
+		/*
+		 * Who waited gets it at once: the word that says whether more
+		 * follow is a cache line that the writer still has.
+		 */
+		if (iface->idle && r.kind == SHM_MESSAGE)
+			break;
 	}
 	if (ret == -EPROTO)
 		weft_error(

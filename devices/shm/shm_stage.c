@@ -204,7 +204,7 @@ void shm_stage_sent(struct shm_conn *conn, struct shm_chunk *c)
 	while (&w->chunks[w->sent % SHM_CHUNKS] != c)
 		w->sent++;
 	w->sent++;
-	weft_count(conn->stats, wire_tx_bytes, c->len);
+	weft_count_owned(conn->stats, wire_tx_bytes, c->len);
 }
 
 void shm_stage_drop(struct shm_conn *conn, const struct shm_transfer *t)

@@ -130,17 +130,19 @@ void shm_tx_finish(struct shm_conn *conn, struct shm_transfer *t, int status)
 	if (t->kind == SHM_TX_REPLY) {
 		conn->nreplies--;
 		if (!status) {
-			weft_count(conn->stats, tx_gets, 1);
-			weft_count(conn->stats, tx_get_bytes, t->what.len);
+			weft_count_owned(conn->stats, tx_gets, 1);
+			weft_count_owned(conn->stats, tx_get_bytes,
+					 t->what.len);
 		}
 	} else {
 		conn->nops--;
 		if (!status && t->kind == SHM_TX_PUT) {
-			weft_count(conn->stats, tx_puts, 1);
-			weft_count(conn->stats, tx_put_bytes, t->what.len);
+			weft_count_owned(conn->stats, tx_puts, 1);
+			weft_count_owned(conn->stats, tx_put_bytes,
+					 t->what.len);
 		} else if (!status) {
-			weft_count(conn->stats, gets, 1);
-			weft_count(conn->stats, get_bytes, t->what.len);
+			weft_count_owned(conn->stats, gets, 1);
+			weft_count_owned(conn->stats, get_bytes, t->what.len);
 		}
 	}
 	free_transfer(t);

@@ -109,7 +109,7 @@ struct shm_chunk *shm_window_claim(struct shm_conn *conn,
 	c->len = place->len;
 	c->end = w->pos = end;
 	c->left = 0;
-	weft_count(conn->stats, wire_rx_bytes, c->len);
+	weft_count_owned(conn->stats, wire_rx_bytes, c->len);
 	return c;
 }
 
