@@ -477,7 +477,7 @@ int check_bytes(struct check *c, enum check_way way, size_t size)
 int check_speed(struct check *c, enum check_way way, size_t size,
 		double *bandwidth)
 {
-	const uint64_t begin = weft_now_ns(), span = 100 * 1000000ull;
+	const uint64_t begin = weft_now_ns(), span = 50 * 1000000ull;
 	struct move moves[CHECK_WINDOW];
 	uint64_t started = 0, finished = 0;
 	int err = 0;
