@@ -312,7 +312,7 @@ print(os.path.dirname(sys.executable))'):$PATH
 	few="tests/check/source.sh tests/check/symbols.sh tests/check/preload.sh"
 	test -z "$long" || few=""
 	run_tests "make distcheck" 3600 make -j"$jobs" -C "$WEFT_BUILD" distcheck \
-		${few:+TESTS="$few"}
+		${few:+TESTS="$few" DISTCHECK_CONFIGURE_FLAGS="CFLAGS=-O0"}
 	wait $ahead 2>/dev/null || true # bash forgets one that ended long ago
 	if try_build "fuzzers" fuzz; then
 		run_tests "fuzzers" $((fuzz_seconds * 4 + 300)) bash tests/fuzz/run.sh \
