@@ -307,22 +307,22 @@ print(os.path.dirname(sys.executable))'):$PATH
 	# what a processor less does no harm to
 	begin_tests "Soft-RoCE" 1200 bash tests/vm/run.sh
 	run_tests "Dask" 3600 bash tests/e2e/run.sh ${long:+--long}
+	wait $ahead 2>/dev/null || true # bash forgets one that ended long ago
+	# the programs with threads; the others only take longer
+	if try_build "TSan" tsan; then
+		tsan=yes
+		begin_tests "conformance, TSan" 1800 \
+			bash tests/conformance/rows.sh "$build_root/tsan"
+	fi
 	# what the tarball builds has been tested above; here it must build, pass
 	# the checks of its own files, install and uninstall
 	few="tests/check/source.sh tests/check/symbols.sh tests/check/preload.sh"
 	test -z "$long" || few=""
 	run_tests "make distcheck" 3600 make -j"$jobs" -C "$WEFT_BUILD" distcheck \
 		${few:+TESTS="$few" DISTCHECK_CONFIGURE_FLAGS="CFLAGS=-O0"}
-	wait $ahead 2>/dev/null || true # bash forgets one that ended long ago
 	if try_build "fuzzers" fuzz; then
 		run_tests "fuzzers" $((fuzz_seconds * 4 + 300)) bash tests/fuzz/run.sh \
 			"$build_root/fuzz" "$fuzz_seconds"
-	fi
-	# the programs with threads; the others only take longer
-	if try_build "TSan" tsan; then
-		tsan=yes
-		begin_tests "conformance, TSan" 1800 \
-			bash tests/conformance/rows.sh "$build_root/tsan"
 	fi
 	if try_build "ASan and UBSan" asan; then
 		run_check "make check, ASan and UBSan" 3600 "$build_root/asan"
