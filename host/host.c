@@ -78,19 +78,41 @@ static uint64_t get_netns_cookie(void)
 	return cookie;
 }
 
+struct netns {
+	uint64_t host, cookie;
+	char link[64];
+};
+
+/*
+ * The cookie that @ns had when a descriptor was left to ask for it.  Another
+ * thread may have had the lock at a fork: it is only tried.
+ */
+static void complete_cookie(struct netns *ns)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct netns last;
+
+	if (pthread_mutex_trylock(&lock))
+		return;
+	if (ns->cookie)
+		last = *ns;
+	else if (!strcmp(last.link, ns->link))
+		ns->cookie = last.cookie;
+	pthread_mutex_unlock(&lock);
+}
+
 uint64_t weft_netns_id(void)
 {
-	struct {
-		uint64_t host, cookie;
-		char link[64];
-	} id = { .host = weft_host_id() };
+	struct netns id = { .host = weft_host_id() };
 	ssize_t n;
 
 	id.cookie = get_netns_cookie();
 	/* a thread may have left the process's namespace */
-	n = readlink("/proc/thread-self/ns/net", id.link, sizeof(id.link));
+	n = readlink("/proc/thread-self/ns/net", id.link, sizeof(id.link) - 1);
 	if (n < 0)
-		n = readlink("/proc/self/ns/net", id.link, sizeof(id.link));
+		n = readlink("/proc/self/ns/net", id.link, sizeof(id.link) - 1);
+	if (n > 0)
+		complete_cookie(&id);
 	if (n < 0 && !id.cookie)
 		return unknown.netns;
 	return weft_hash_u64("weft netns", &id, sizeof(id));

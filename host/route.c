@@ -183,8 +183,14 @@ void weft_route_find_udp(const struct weft_netif *local,
 void weft_route_find(const struct weft_netif *local,
 		     const union weft_sockaddr *to, struct weft_route *route)
 {
+	int err;
+
 	*route = (struct weft_route){ .kind = WEFT_ROUTE_NONE };
-	if (query_netlink(local, to, route))
+	err = query_netlink(local, to, route);
+	/* no descriptor is left to ask with: a dial reports it */
+	if (err == -EMFILE || err == -ENFILE)
+		route->kind = WEFT_ROUTE_BY;
+	else if (err)
 		weft_route_find_udp(local, to, route);
 }
 

@@ -19,7 +19,8 @@ struct weft_route {
 
 /*
  * Look up the route from @local's address to @to: by rtnetlink's RTM_GETROUTE,
- * or if that is not allowed, with a connected UDP socket.
+ * or if that is not allowed, with a connected UDP socket.  WEFT_ROUTE_BY if
+ * there is no descriptor to ask with.
  */
 void weft_route_find(const struct weft_netif *local,
 		     const union weft_sockaddr *to, struct weft_route *route);

@@ -10,7 +10,7 @@
 static struct {
 	int count;
 	enum weft_level level; /* of the last one, and its text */
-	char text[1024];
+	char text[1100];
 } caught;
 
 static inline void catch_line(void *arg, enum weft_level level,
@@ -20,6 +20,9 @@ static inline void catch_line(void *arg, enum weft_level level,
 	caught.level = level;
 	snprintf(caught.text, sizeof(caught.text), "%s", text);
 }
+
+#define expect_caught(words) \
+	cr_expect(strstr(caught.text, words) != NULL, "%s", caught.text)
 
 static inline void catch_log(void)
 {

@@ -4,6 +4,10 @@
 #define WEFT_TESTS_FDS_H
 
 #include <dirent.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* With "." and ".."; 0: there is no such folder. */
 static inline int count_entries(const char *path)
@@ -21,6 +25,23 @@ static inline int count_entries(const char *path)
 static inline unsigned int count_fds(void)
 {
 	return (unsigned int)count_entries("/proc/self/fd");
+}
+
+/* Lets this process open no further descriptor, or again what it could. */
+static inline void allow_fds(bool yes)
+{
+	static struct rlimit before;
+	struct rlimit now = before;
+
+	if (!yes) {
+		if (getrlimit(RLIMIT_NOFILE, &before))
+			abort();
+		now = before;
+		now.rlim_cur = (rlim_t)dup(0); /* the lowest that is free */
+		close((int)now.rlim_cur);
+	}
+	if (setrlimit(RLIMIT_NOFILE, &now))
+		abort();
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "tests/lib/fds.h"
 
 #include "util/clock.h"
 
@@ -263,24 +264,19 @@ static void busy_dialler(void)
 /* Without a descriptor there is no dial: the call alone reports it. */
 static void no_descriptor(void)
 {
-	struct rlimit old, none;
 	struct side a, b;
 
 	if (row->in_process)
 		skip_test("needs no socket");
 	side_open(&a);
 	side_open(&b);
-	check(!getrlimit(RLIMIT_NOFILE, &old), "no limit");
-	none = old;
-	none.rlim_cur = dup(0); /* the lowest that is free */
-	close((int)none.rlim_cur);
-	check(!setrlimit(RLIMIT_NOFILE, &none), "no limit");
+	allow_fds(false);
 	check_int(a.ops->ep_create(a.iface, &b.attr.addr, NULL, &a.ep),
 		  -EMFILE);
 	a.ep = NULL;
 	run_for(&a, &b, 300);
 	check_int(a.errors, 0);
-	check(!setrlimit(RLIMIT_NOFILE, &old), "no limit");
+	allow_fds(true);
 	a.ep = side_connect(&a, &b, NULL);
 	send_pattern(&a, &b, a.ep, 1, 100, 3);
 	wait_for(&a, &b, b.first);

@@ -16,6 +16,7 @@
 #include "host/netif.h"
 #include "host/route.h"
 #include "settings/settings.h"
+#include "tests/lib/fds.h"
 #include "util/util.h"
 
 static union weft_sockaddr ip(const char *text)
@@ -269,6 +270,12 @@ Test(netif, udp_and_netlink_routes_agree)
 		cr_expect(eq(int, a.kind, b.kind), "%s", to[i]);
 		cr_expect(a.mine_here == b.mine_here, "%s", to[i]);
 	}
+	/* not by it; but without a descriptor to ask with it may be */
+	cr_expect(ne(int, a.kind, WEFT_ROUTE_BY));
+	allow_fds(false);
+	weft_route_find(&nif, &sa, &a);
+	allow_fds(true);
+	cr_expect(eq(int, a.kind, WEFT_ROUTE_BY));
 }
 
 /* As a service under systemd's RestrictAddressFamilies=AF_INET is. */

@@ -57,7 +57,7 @@ static void is_refused(const char *library, int err, const char *why)
 	cr_expect_eq(weft_cuda_init(), err);
 	cr_expect_eq(caught.count, 1, "%d messages, the last: %s", caught.count,
 		     caught.text);
-	cr_expect_not_null(strstr(caught.text, why), "%s", caught.text);
+	expect_caught(why);
 	cr_expect_null(weft_cuda());
 	cr_expect_eq(weft_cuda_enter(&scope, NULL), -ENODEV);
 	cr_expect_eq(weft_cuda_query(&scope, &info), 0);

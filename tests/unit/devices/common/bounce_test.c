@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include "devices/common/bounce.h"
+#include "tests/lib/fds.h"
 
 #define SIZE ((size_t)100000) /* more than the buffer, and no whole pages */
 
@@ -34,15 +34,12 @@ static void copies_both_ways(struct weft_bounce *b)
 Test(bounce, copies_with_descriptors_and_without)
 {
 	struct weft_bounce with = { NULL, -1 }, without = { NULL, -1 };
-	struct rlimit old, none;
 
 	copies_both_ways(&with);
 	cr_expect(not(zero(ptr, with.map)));
 	weft_bounce_close(&with);
-	getrlimit(RLIMIT_NOFILE, &old);
-	none = (struct rlimit){ 0, old.rlim_max };
-	cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &none)));
+	allow_fds(false);
 	copies_both_ways(&without);
-	setrlimit(RLIMIT_NOFILE, &old); /* Criterion has a socket */
+	allow_fds(true); /* Criterion has a socket */
 	cr_expect(zero(ptr, without.map));
 }

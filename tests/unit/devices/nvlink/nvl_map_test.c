@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that a peer maps by descriptors: when, for whom, and until when. */
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "devices/nvlink/nvl_conn.h"
 #include "devices/nvlink/nvl_sock.h"
+#include "tests/lib/fds.h"
 #include "tests/unit/devices/nvlink/nvl_mapped.h"
 
 TestSuite(nvl_map, .init = begin_pair, .fini = end_mapped, .timeout = 120);
@@ -261,35 +261,19 @@ Test(nvl_map, no_descriptor_waits_in_the_owner)
 	cr_expect(eq(int, w.status, 0));
 }
 
-/* No descriptor is left; what the limit was. */
-static struct rlimit use_up_descriptors(void)
-{
-	const int next = dup(0);
-	struct rlimit was, l;
-
-	cr_assert(ge(int, next, 0));
-	close(next);
-	cr_assert(eq(int, getrlimit(RLIMIT_NOFILE, &was), 0));
-	l = was;
-	l.rlim_cur = next;
-	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &l), 0));
-	return was;
-}
-
 /* It has some again soon. */
 Test(nvl_map, an_owner_without_descriptors_exports_later)
 {
-	struct rlimit was;
 	struct wait_op w;
 
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
 	put_until_fetched(&w);
-	was = use_up_descriptors();
+	allow_fds(false);
 	/* what the driver says of it is not documented */
 	fake.fake_cuda_refuse(EXPORT, WEFT_CU_OPERATING_SYSTEM);
 	cr_assert(yes(step_until(side_progress(&b),
 				 fake.fake_cuda_called(EXPORT) >= 3)));
-	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &was), 0));
+	allow_fds(true);
 	fake.fake_cuda_refuse(EXPORT, 0);
 	wait_for(w.done);
 	cr_expect(eq(int, w.status, 0));
@@ -298,16 +282,15 @@ Test(nvl_map, an_owner_without_descriptors_exports_later)
 /* What it would map is lost on its way. */
 Test(nvl_map, an_importer_without_descriptors_fails_loudly)
 {
-	struct rlimit was;
 	struct wait_op w;
 
 	pair_up(WEFT_CU_HANDLE_POSIX_FD);
 	put_until_fetched(&w);
 	while (!weft_list_empty(&conn_of(&b)->fetches))
 		side_progress(&b);
-	was = use_up_descriptors();
+	allow_fds(false);
 	cr_assert(yes(step_until(side_progress(&a), w.done)));
-	cr_assert(eq(int, setrlimit(RLIMIT_NOFILE, &was), 0));
+	allow_fds(true);
 	cr_expect(eq(int, w.status, -EMFILE));
 	cr_expect(eq(uint, log_lines("'ulimit -n'"), 1));
 	meet_again();
