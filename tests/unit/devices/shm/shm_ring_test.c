@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A ring of weft_shm by itself, in states that take luck in two programs. */
-#include <criterion/criterion.h>
-#include <criterion/new/assert.h>
-
 #include "devices/shm/shm_ring.h"
+#include "tests/unit/devices/sides.h"
 
 /* A get's reply is begun for the bytes that were promised: none is no reply. */
 Test(shm_ring, what_is_promised_is_there_when_the_reader_starts_again)
@@ -21,4 +19,25 @@ Test(shm_ring, what_is_promised_is_there_when_the_reader_starts_again)
 	promised = shm_ring_bulk(&conn, SHM_PIECE);
 	cr_expect(eq(sz, shm_ring_bulk(&conn, SHM_PIECE), promised));
 	free(ring->shared);
+}
+
+/* It is delivered before anything looks whether more follow: they do. */
+Test(shm_ring, message_that_ends_a_wait_comes_first, .fini = end_pair)
+{
+	const struct iovec byte = { "", 1 };
+
+	begin_folder();
+	cr_assert(zero(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC)));
+	cr_assert(zero(int, side_init(&b, &weft_shm_ops, "shm", AF_UNSPEC)));
+	dial_both();
+	cr_assert(until(a.ops->ready(a.ep)));
+	while (b.ops->progress(b.iface))
+		;
+	for (unsigned int i = 0; i < 3; i++)
+		cr_assert(zero(int, a.ops->message(a.ep, 1, &byte, 1)));
+	b.ops->progress(b.iface);
+	cr_expect(eq(uint, b.messages, 1));
+	cr_expect(eq(int, b.ops->arm(b.iface), -EBUSY));
+	b.ops->progress(b.iface);
+	cr_expect(eq(uint, b.messages, 3));
 }
