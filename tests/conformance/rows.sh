@@ -10,8 +10,8 @@ make -s -C "$1" tests/conformance/conformance tests/lib/libfake_cuda.la >&2 ||
 	exit 1
 export WEFT_BUILD=$1
 export WEFT_SANITIZED=thread TSAN_OPTIONS=suppressions=$here/../lib/tsan.supp
-# over IPv6 it is the same threads and locks again; shm and the tests' own device,
-# memory, have no threads
+# over IPv6 it is the same threads and locks again; shm and memory have no thread of
+# their own
 printf '%s\n' tcp ib nvlink \
 	${WEFT_TEST_LONG:+"tcp over IPv6" shm "shm, GPU memory" memory} |
 	xargs -d '\n' -n 1 -P "$(nproc)" "$program" -d

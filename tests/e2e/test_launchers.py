@@ -180,7 +180,7 @@ def ssh_cluster_over_ucx():
         at.write_profile()
         daemons = [at.start("sshd", on=node, log=f"sshd{number}")
                    for number, node in enumerate(at.nodes)]
-        at.wait_for(lambda: all(at.read(f"sshd{number}.log")
+        at.wait_for(lambda: all("listening" in at.read(f"sshd{number}.log")
                                 for number in range(len(daemons))),
                     "every sshd listens")
         said = at.type("weft run python ssh_cluster.py")

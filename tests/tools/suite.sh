@@ -311,7 +311,7 @@ print(os.path.dirname(sys.executable))'):$PATH
 	# the programs with threads; the others only take longer
 	if try_build "TSan" tsan; then
 		tsan=yes
-		begin_tests "conformance, TSan" 1800 \
+		begin_tests "conformance, TSan" 3600 \
 			bash tests/conformance/rows.sh "$build_root/tsan"
 	fi
 	# what the tarball builds has been tested above; here it must build, pass
