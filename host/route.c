@@ -157,8 +157,12 @@ void weft_route_find_udp(const struct weft_netif *local,
 	const int fd = socket(to->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	*route = (struct weft_route){ .kind = WEFT_ROUTE_NONE };
-	if (fd < 0)
+	if (fd < 0) {
+		/* no descriptor is left to ask with: a dial reports it */
+		if (errno == EMFILE || errno == ENFILE)
+			route->kind = WEFT_ROUTE_BY;
 		return;
+	}
 	if (to->sa.sa_family == AF_INET6) {
 		dst.in6.sin6_port = htons(9);
 		if (is_link_local(to))
@@ -183,14 +187,8 @@ void weft_route_find_udp(const struct weft_netif *local,
 void weft_route_find(const struct weft_netif *local,
 		     const union weft_sockaddr *to, struct weft_route *route)
 {
-	int err;
-
 	*route = (struct weft_route){ .kind = WEFT_ROUTE_NONE };
-	err = query_netlink(local, to, route);
-	/* no descriptor is left to ask with: a dial reports it */
-	if (err == -EMFILE || err == -ENFILE)
-		route->kind = WEFT_ROUTE_BY;
-	else if (err)
+	if (query_netlink(local, to, route))
 		weft_route_find_udp(local, to, route);
 }
 

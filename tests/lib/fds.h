@@ -32,13 +32,14 @@ static inline void allow_fds(bool yes)
 {
 	static struct rlimit before;
 	struct rlimit now = before;
+	int next;
 
 	if (!yes) {
-		if (getrlimit(RLIMIT_NOFILE, &before))
+		next = dup(0); /* the lowest that is free */
+		if (next < 0 || getrlimit(RLIMIT_NOFILE, &before))
 			abort();
-		now = before;
-		now.rlim_cur = (rlim_t)dup(0); /* the lowest that is free */
-		close((int)now.rlim_cur);
+		close(next);
+		now = (struct rlimit){ (rlim_t)next, before.rlim_max };
 	}
 	if (setrlimit(RLIMIT_NOFILE, &now))
 		abort();

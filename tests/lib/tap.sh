@@ -49,6 +49,13 @@ tap_skip_all() # REASON
 	exit 0
 }
 
+# Under sanitizers what takes long is left to the long run.
+tap_skip_sanitized() # REASON
+{
+	test -z "$WEFT_SANITIZED" || test -n "$WEFT_TEST_LONG" ||
+		tap_skip_all "$1"
+}
+
 tap_done()
 {
 	echo "1..$tap_count"

@@ -6,8 +6,7 @@
 perf=${WEFT_BUILD:?}/tests/nccl/perf/nccl_perf
 plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so
 
-test -z "$WEFT_SANITIZED" || test -n "$WEFT_TEST_LONG" ||
-	tap_skip_all "the sanitizers watch one namespace, both in the long run"
+tap_skip_sanitized "the sanitizers watch one namespace, both in the long run"
 type ip nsenter unshare >/dev/null 2>&1 || tap_skip_all "needs ip and unshare"
 if test -z "$WEFT_TEST_INSIDE"; then
 	if unshare -Urn true 2>/dev/null; then

@@ -3,8 +3,7 @@
 # nccl_perf: its figures in both forms, versions that differ between ranks, and
 # what it says about a command line or a plugin that makes no sense.
 . "${WEFT_SRC:?}/tests/lib/tap.sh" || exit 99
-test -z "$WEFT_SANITIZED" || test -n "$WEFT_TEST_LONG" ||
-	tap_skip_all "the sanitizers watch its checks (conformance.sh), its options in the long run"
+tap_skip_sanitized "the sanitizers watch its checks (conformance.sh), its options in the long run"
 tap_folder
 perf=${WEFT_BUILD:?}/tests/nccl/perf/nccl_perf
 plugin=$WEFT_BUILD/nccl_net/.libs/libnccl-net-weft.so

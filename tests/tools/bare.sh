@@ -44,11 +44,11 @@ chroot "$root" useradd -m -s /bin/bash user || exit 99
 cp -r "$WEFT_SRC" "$root/home/user/weft"
 chroot "$root" chown -R user: /home/user
 
+flags=() # of the compiler
 # A command of one of the two, in the clone; what it leaves running ends with it.
-flags=()
 as() # root|user COMMAND
 {
-	local home=/home/user name vars=()
+	local home=/home/user name vars=("${flags[@]}")
 	test "$1" = user || home=/root
 	for name in $(env | sed -n 's/^\([A-Za-z_]*\(proxy\|PROXY\|_CERT\|CA_BUNDLE\|CERT_FILE\)\)=.*/\1/p'); do
 		vars+=("$name=${!name}")
@@ -56,7 +56,6 @@ as() # root|user COMMAND
 	unshare --pid --fork --kill-child --mount-proc="$root/proc" \
 		chroot --userspec="$1" "$root" env -i HOME=$home LC_ALL=C.UTF-8 \
 		PATH=/usr/bin:/bin:/usr/sbin:/sbin "${vars[@]}" \
-		${flags[@]+"${flags[@]}"} \
 		bash -c "cd /home/user/weft && $2" 2>&1 </dev/null
 }
 

@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "tests/lib/fds.h"
 
+#include "tests/lib/fds.h"
 #include "util/clock.h"
 
 #define IDLE_MOST (32L << 10) /* bytes that an idle end may cost */
