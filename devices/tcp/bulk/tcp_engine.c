@@ -354,7 +354,9 @@ void tcp_engines_sleep(struct tcp_iface *iface)
 
 /*
  * Allocated for the first bulk stream, so that an interface that carries only
- * messages has neither threads nor descriptors for them.
+ * messages has neither threads nor descriptors for them.  Two processes of one
+ * host take three quarters of its processors together; an engine without a
+ * stream sleeps, and as many streams are opened as pay (tcp_tune.c).
  */
 int tcp_engines_need(struct tcp_iface *iface)
 {
@@ -370,7 +372,7 @@ int tcp_engines_need(struct tcp_iface *iface)
 	iface->spare_cores = setting == UINT_MAX ? cpus >= MANY_CPUS : setting;
 	want = 1;
 	if (iface->spare_cores)
-		want = setting == UINT_MAX ? cpus / 4 : setting;
+		want = setting == UINT_MAX ? cpus * 3 / 8 : setting;
 	want = weft_min(want, TCP_MAX_ENGINES);
 	iface->engines = calloc(want, sizeof(*iface->engines));
 	if (!iface->engines)
