@@ -80,7 +80,7 @@ def run_gpu(options, report):
     """
     Copied through the host's memory; beside that of the host itself. UCX pins
     fragments for all messages that are under way, slower than it sends them:
-    the warm-up has to be enough for that.
+    256 MiB of these, and the warm-up has to be enough for that.
     """
     from lib.netns import Network
     _, _, others, weft_arm = perftest.PLACES["lo"]
@@ -95,7 +95,8 @@ def run_gpu(options, report):
                         options.ucx, options.preload, arm, "tag_bw", size,
                         "eth0", prefixes=enter, address=b.address,
                         count=3 * perftest.iterations(size),
-                        options=("-m", memory, "-O", "4"),
+                        options=("-m", memory, "-O",
+                                 str(min(32, (256 << 20) // size))),
                         extra={"UCX_TLS": tls} if memory == "cuda" else {})
                 report.row("gpu", "two network namespaces",
                            f"tag_bw, {memory} memory", size, "MB/s",
