@@ -226,6 +226,9 @@ FIGURES = [
       for arm in (TCP, TUNED)]),
     (PAGE, "UCX's `posix` | **#** of the speed",
      [perf("one host", "tag_lat", 8, "weft_shm", "posix")]),
+    (PAGE, "H200, 16 cores | the same | **#** and **#** |",
+     [("bench-16-cores", "gpu", "*", "tag_bw, cuda memory", 64 * MIB, None,
+       "weft_tcp", arm) for arm in (TCP, TUNED)]),
     (PAGE, "as it comes and tuned | **#** and **#** times the speed | "
      "[ucx-over-tcp.md]",
      [perf("lo", "tag_bw", MIB, "weft_tcp", arm) for arm in (TCP, TUNED)]),

@@ -96,8 +96,10 @@ static const struct weft_setting table[] = {
 		  "unset" },
 	{ "WEFT_TCP_THREADS", "NCCL_SOCKET_NTHREADS", WEFT_SET_AUTO_UINT,
 	  AT(tcp_threads), "auto", .max = 64, .automatic = UINT32_MAX,
-	  .help = "Threads of weft that move bulk data: auto depends on the "
-		  "number of processors, with 0 the caller moves all" },
+	  .help = "Threads of weft that move bulk data: auto takes three "
+		  "eighths of the processors, up to 16; on fewer than 8 "
+		  "processors one, if the program sleeps; with 0 the caller "
+		  "moves all" },
 	{ "WEFT_TCP_CHUNK", NULL, WEFT_SET_SIZE, AT(tcp_chunk), "512k",
 	  .min = 4 * KIB, .max = 64 * MIB,
 	  .help = "Bytes of a block that one bulk socket carries at a time" },
