@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
@@ -209,16 +210,16 @@ static void ib_flush_at_close(struct ib_iface *iface)
 	const uint64_t end = weft_now_ms() + weft_settings()->peer_timeout_ms;
 	struct ib_peer *peer, *tp;
 	struct ib_conn *conn, *tc;
-	bool waiting = true;
+	bool waiting;
 
-	while (waiting && weft_now_ms() < end) {
+	do {
 		waiting = false;
 		weft_tcp_ops.progress(iface->ctl); /* it may be gone */
 		ib_done_gather(iface);
 		weft_list_for_each (peer, tp, &iface->peers, link)
 			weft_list_for_each (conn, tc, &peer->conns, link)
 				waiting |= ib_xfer_closes(conn);
-	}
+	} while (waiting && weft_now_ms() < end && !poll(NULL, 0, 1));
 }
 
 static void ib_iface_close(struct weft_iface *base)

@@ -5,6 +5,7 @@
  * all devices of its host, and uses the one or two nearest to its GPU.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,7 +171,8 @@ void weft_net_ports_close(struct weft_net *net)
 
 	weft_list_for_each (port, tmp, &net->ports, link) {
 		while (is_port_flushing(port) && weft_now_ms() < deadline)
-			port->ops->progress(port->iface);
+			if (!port->ops->progress(port->iface))
+				poll(NULL, 0, 1);
 		weft_net_peer_reap(port, true);
 		close_port(port);
 	}
