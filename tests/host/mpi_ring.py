@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """An MPI program for mpi.sh: a ring of messages, then of one-sided writes."""
-from array import array
+from random import Random
 
 from mpi4py import MPI
 
-MESSAGES, MESSAGE, WINDOW = 4, 1 << 20, 1 << 16  # doubles
+MESSAGES, MESSAGE, WINDOW = 4, 8 << 20, 512 << 10  # bytes
+
+
+def pattern(rank, i):
+    return Random(f"{rank}, {i}").randbytes(MESSAGE)
 
 
 def main():
@@ -12,13 +16,12 @@ def main():
     rank, size = comm.rank, comm.size
     ahead, behind = (rank + 1) % size, (rank - 1) % size
     for i in range(MESSAGES):
-        mine, theirs = (array("d", range(start, start + MESSAGE))
-                        for start in (rank * 1000 + i, behind * 1000 + i))
-        got = array("d", bytes(8 * MESSAGE))
+        mine, theirs = pattern(rank, i), pattern(behind, i)
+        got = bytearray(MESSAGE)
         comm.Sendrecv(mine, ahead, recvbuf=got, source=behind)
         assert got == theirs, "a message"
-    base = array("d", bytes(8 * WINDOW))
-    window = MPI.Win.Create(base, 8, comm=comm)
+    base = bytearray(WINDOW)
+    window = MPI.Win.Create(base, comm=comm)
     window.Fence()
     part = mine[:WINDOW]
     window.Put(part, ahead)

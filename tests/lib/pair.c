@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "util/bytes.h"
 #include "util/log.h"
 
 uint64_t now_ms(void)
@@ -214,12 +215,16 @@ unsigned int log_lines(const char *part)
 
 /* ---- patterns ------------------------------------------------------------ */
 
+static uint32_t pattern_word(size_t i, unsigned int seed)
+{
+	const uint32_t x = (uint32_t)i * 2654435761u + seed * 40503u;
+
+	return x ^ x >> 15;
+}
+
 uint8_t pattern_byte(size_t off, unsigned int seed)
 {
-	uint32_t x = (uint32_t)(off >> 2) * 2654435761u + seed * 40503u;
-
-	x ^= x >> 15;
-	return x >> (8 * (off & 3));
+	return pattern_word(off >> 2, seed) >> (8 * (off & 3));
 }
 
 void pattern_fill(void *p, size_t len, unsigned int seed)
@@ -227,7 +232,9 @@ void pattern_fill(void *p, size_t len, unsigned int seed)
 	uint8_t *b = p;
 	size_t i;
 
-	for (i = 0; i < len; i++)
+	for (i = 0; i + 4 <= len; i += 4)
+		weft_put_le32(b + i, pattern_word(i >> 2, seed));
+	for (; i < len; i++)
 		b[i] = pattern_byte(i, seed);
 }
 
@@ -238,7 +245,11 @@ void pattern_check(const char *what, const void *p, size_t len,
 	size_t i;
 
 	for (i = 0; i < len; i++)
-		check(b[i] == pattern_byte(i, seed),
-		      "%s: byte %zu of %zu is %02x, not %02x", what, i, len,
-		      b[i], pattern_byte(i, seed));
+		if (i % 4 == 0 && len - i >= 4 &&
+		    weft_get_le32(b + i) == pattern_word(i >> 2, seed))
+			i += 3;
+		else
+			check(b[i] == pattern_byte(i, seed),
+			      "%s: byte %zu of %zu is %02x, not %02x", what, i,
+			      len, b[i], pattern_byte(i, seed));
 }

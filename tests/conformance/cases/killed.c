@@ -28,27 +28,23 @@ struct terms {
 	uint64_t at;
 };
 
-static struct terms exchange(int to, int from, const struct side *s,
-			     const struct target *t)
+/* Opens @s and @len bytes for its peer, whose it tells, and connects to it. */
+static struct terms meet(int to, int from, struct side *s, struct target *t,
+			 size_t len)
 {
-	struct terms mine, theirs;
+	struct terms mine = { 0 }, theirs;
 
-	memset(&mine, 0, sizeof(mine));
+	side_open(s);
+	target_open(t, len);
 	mine.addr = s->attr.addr;
 	memcpy(mine.key, t->key, sizeof(mine.key));
 	mine.at = (uintptr_t)t->buf;
 	check(write(to, &mine, sizeof(mine)) == sizeof(mine) &&
 		      read(from, &theirs, sizeof(theirs)) == sizeof(theirs),
 	      "pipe");
+	check_int(s->ops->ep_create(s->iface, &theirs.addr, s, &s->ep), 0);
+	wait_for(s, NULL, s->ops->ready(s->ep));
 	return theirs;
-}
-
-static struct weft_ep *connect_to(struct side *s, const struct terms *to)
-{
-	struct weft_ep *ep;
-
-	check_int(s->ops->ep_create(s->iface, &to->addr, s, &ep), 0);
-	return ep;
 }
 
 /* The peer was killed: told so, and nothing lands any more. */
@@ -86,10 +82,7 @@ static void killed(void)
 	if (!pid) {
 		struct side b;
 
-		side_open(&b);
-		target_open(&t, BIG);
-		to = exchange(up[1], down[0], &b, &t);
-		b.ep = connect_to(&b, &to);
+		to = meet(up[1], down[0], &b, &t, BIG);
 		for (;;) {
 			wait_for(&b, NULL, b.ops->ready(b.ep));
 			put_start(&b, &w, src, BIG, to.at, &to.key);
@@ -97,11 +90,7 @@ static void killed(void)
 		}
 	}
 	log_keep();
-	side_open(&a);
-	target_open(&t, BIG);
-	to = exchange(down[1], up[0], &a, &t);
-	a.ep = connect_to(&a, &to);
-	wait_for(&a, NULL, a.ops->ready(a.ep));
+	to = meet(down[1], up[0], &a, &t, BIG);
 	memset(src, 1, BIG);
 	put_start(&a, &w, src, BIG, to.at, &to.key);
 	wait_for(&a, NULL, peek(t.buf) != POISON);
@@ -141,11 +130,7 @@ static void killed_before_message(void)
 		struct side b;
 
 		memset(src, 1, BIG);
-		side_open(&b);
-		target_open(&t, 1);
-		to = exchange(up[1], down[0], &b, &t);
-		b.ep = connect_to(&b, &to);
-		wait_for(&b, NULL, b.ops->ready(b.ep));
+		to = meet(up[1], down[0], &b, &t, 1);
 		put_start(&b, &w, src, BIG, to.at, &to.key);
 		b.ops->fence(b.ep);
 		wait_for(&b, NULL, b.ops->ready(b.ep));
@@ -155,10 +140,7 @@ static void killed_before_message(void)
 			side_progress(&b);
 	}
 	atomic_store(&bulk_reads, 4);
-	side_open(&a);
-	target_open(&t, BIG);
-	to = exchange(down[1], up[0], &a, &t);
-	a.ep = connect_to(&a, &to);
+	meet(down[1], up[0], &a, &t, BIG);
 	wait_for(&a, NULL, !atomic_load(&bulk_reads));
 	check(read(up[0], &c, 1) == 1, "pipe");
 	run_for(&a, NULL, 20);

@@ -209,13 +209,43 @@ void gpumem_free(enum gpumem_kind kind, void *p, size_t size)
 	}
 }
 
-uint8_t gpumem_byte(uint64_t at, uint64_t seed)
+static uint64_t word_at(uint64_t at, uint64_t seed)
 {
 	uint64_t x = at / 8 * 0x9e3779b97f4a7c15ull + seed;
 
 	x ^= x >> 29;
 	x *= 0xbf58476d1ce4e5b9ull;
-	return (x ^ (x >> 32)) >> (8 * (at % 8));
+	return x ^ (x >> 32);
+}
+
+/* How many bytes at @at are compared or written at once. */
+static uint64_t piece_at(uint64_t at, uint64_t end)
+{
+	return at % 8 || end - at < 8 ? 1 : 8;
+}
+
+void gpumem_host_fill(uint8_t *p, uint64_t start, uint64_t len, uint64_t seed)
+{
+	uint64_t i, n, x;
+
+	for (i = start; i < start + len; i += n) {
+		n = piece_at(i, start + len);
+		x = word_at(i, seed) >> (8 * (i % 8));
+		memcpy(p + i, &x, n == 8 ? 8 : 1);
+	}
+}
+
+uint64_t gpumem_host_check(const uint8_t *p, uint64_t start, uint64_t len,
+			   uint64_t seed)
+{
+	uint64_t i, n, x, bad = 0;
+
+	for (i = start; i < start + len; i += n) {
+		n = piece_at(i, start + len);
+		x = word_at(i, seed) >> (8 * (i % 8));
+		bad += n == 8 ? memcmp(p + i, &x, 8) != 0 : p[i] != (uint8_t)x;
+	}
+	return bad;
 }
 
 static unsigned int blocks_for(uint64_t len)
@@ -228,13 +258,9 @@ static unsigned int blocks_for(uint64_t len)
 void gpumem_fill(void *base, uint64_t start, uint64_t len, uint64_t seed)
 {
 	void *args[] = { &base, &start, &len, &seed };
-	uint8_t *p;
-	uint64_t i;
 
 	if (gpumem_is_fake()) {
-		p = base;
-		for (i = start; i < start + len; i++)
-			p[i] = gpumem_byte(i, seed);
+		gpumem_host_fill(base, start, len, seed);
 		return;
 	}
 	must(drv.launch(fill_fn, blocks_for(len), 1, 1, 256, 1, 1, 0, NULL,
@@ -246,15 +272,10 @@ uint64_t gpumem_check(const void *base, uint64_t start, uint64_t len,
 		      uint64_t seed)
 {
 	void *args[] = { &base, &start, &len, &seed, &bad_dev };
-	const uint8_t *p;
-	uint64_t i, bad = 0;
+	uint64_t bad = 0;
 
-	if (gpumem_is_fake()) {
-		p = base;
-		for (i = start; i < start + len; i++)
-			bad += p[i] != gpumem_byte(i, seed);
-		return bad;
-	}
+	if (gpumem_is_fake())
+		return gpumem_host_check(base, start, len, seed);
 	/* the kernel first: nothing may come between completion and look */
 	must(drv.launch(check_fn, blocks_for(len), 1, 1, 256, 1, 1, 0, NULL,
 			args, NULL));

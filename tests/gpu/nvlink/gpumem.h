@@ -35,7 +35,9 @@ uint64_t gpumem_check(const void *base, uint64_t start, uint64_t len,
 		      uint64_t seed);
 /* pattern.cu, compiled */
 extern const char gpumem_pattern_ptx[];
-/* The same values for host memory. */
-uint8_t gpumem_byte(uint64_t at, uint64_t seed);
+/* The same values in host memory. */
+void gpumem_host_fill(uint8_t *p, uint64_t start, uint64_t len, uint64_t seed);
+uint64_t gpumem_host_check(const uint8_t *p, uint64_t start, uint64_t len,
+			   uint64_t seed);
 
 #endif

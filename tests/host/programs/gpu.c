@@ -79,20 +79,18 @@ void buf_fill(struct buf *b, size_t off, size_t len, uint64_t seed)
 	if (b->kind != GPU_HOST)
 		gpumem_fill(b->p, off, len, seed);
 	else
-		for (size_t i = off; i < off + len; i++)
-			b->p[i] = (char)gpumem_byte(i, seed);
+		gpumem_host_fill((uint8_t *)b->p, off, len, seed);
 }
 
 void buf_verify(struct buf *b, size_t off, size_t len, uint64_t seed,
 		const char *what)
 {
-	uint64_t bad = 0;
+	uint64_t bad;
 
 	if (b->kind != GPU_HOST)
 		bad = gpumem_check(b->p, off, len, seed);
 	else
-		for (size_t i = off; i < off + len; i++)
-			bad += (uint8_t)b->p[i] != gpumem_byte(i, seed);
+		bad = gpumem_host_check((uint8_t *)b->p, off, len, seed);
 	if (bad)
 		die("%s: of %zu bytes at %zu %llu are wrong", what, len, off,
 		    (unsigned long long)bad);
@@ -141,10 +139,8 @@ static struct {
 
 static void look_at_eager(const void *data, size_t len)
 {
-	for (size_t i = 0; i < len; i++)
-		if (((uint8_t *)data)[i] != gpumem_byte(am.off + i, am.seed))
-			die("active message of %zu bytes: byte %zu is wrong",
-			    len, i);
+	if (gpumem_host_check((uint8_t *)data - am.off, am.off, len, am.seed))
+		die("an active message of %zu bytes is wrong", len);
 }
 
 static void am_round(struct host *h, struct buf *out, struct buf *in,

@@ -348,7 +348,7 @@ void case_peer_killed(struct perf *p)
 						: KILL_BOUND;
 	end = perf_now() + bound;
 	/* The last receive can never complete. */
-	while (!op[6].result && perf_now() < end)
+	for (; !op[6].result && perf_now() < end; usleep(100))
 		if (!perf_step(p, op, 8, 8) && !op[6].result)
 			break;
 	if (op[6].done && !op[6].result)
@@ -424,7 +424,7 @@ void case_peer_stopped(struct perf *p)
 		perf_hear(p, 1, &pid, sizeof(pid));
 		if (kill(pid, SIGSTOP) < 0)
 			perf_fail(p, "cannot stop a process");
-		for (end = perf_now() + BUSY_S; perf_now() < end;)
+		for (end = perf_now() + BUSY_S; perf_now() < end; usleep(100))
 			perf_step(p, op, 16, 16);
 		kill(pid, SIGCONT);
 	}

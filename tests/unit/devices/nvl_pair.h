@@ -46,10 +46,17 @@ int get_checked(struct side *s, uint8_t *dst, uint8_t *src, size_t len,
  */
 void sleep_until(const unsigned int *done, const unsigned int *ended);
 
-/* What the driver and the kernel have of this process, and that it is so again.
+/*
+ * Lives of a program, in each of which one of its driver calls fails, or none
+ * (0); the number of errors that it got.  After begin_lives() nothing may be
+ * left of the driver's or the kernel's.
  */
-void note_alive(void);
-void expect_no_more_alive(const char *failed, int n);
+extern int calls;	   /* of the last life, and */
+extern const char *failed; /* which of them did; NULL: none */
+extern bool unsaid;	   /* its only error is that memory is not mapped */
+void begin_lives(unsigned int (*life)(int fail));
+void end_of_life(unsigned int errors, const char *name, int n);
+void fail_each_call(unsigned int (*life)(int fail));
 
 #undef wait_for
 #define wait_for(cond) cr_assert(until(cond), "no '%s' in time", #cond)

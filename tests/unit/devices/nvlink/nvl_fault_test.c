@@ -65,10 +65,6 @@ static unsigned int move(struct weft_mem *virt, struct weft_mem *malloced)
 	return errors;
 }
 
-static int calls;	   /* of the last life, and */
-static const char *failed; /* which of them did; NULL: none */
-static bool unsaid;	   /* its only error is that memory is not mapped */
-
 /* What a program does in its life; the number of errors that it got. */
 static unsigned int life(int fail)
 {
@@ -105,36 +101,17 @@ static unsigned int life(int fail)
 static void load(void)
 {
 	load_fake();
-	fake.fake_cuda_delay(20);
 	gpu0 = fake.fake_cuda_malloc(0, LEN);
 	gpu1 = fake.fake_cuda_malloc(1, LEN);
 	plain = fake.fake_cuda_malloc(1, LEN);
 	vmm = fake.fake_cuda_vmm(1, LEN);
-	cr_assert(zero(uint, life(0)));
-	cr_assert(zero(uint, log_lines("")));
-	note_alive();
-}
-
-static void look(unsigned int errors, const char *name, int n)
-{
-	/* once per process, most of it; what cannot be mapped, the key says */
-	cr_expect(yes(!errors || unsaid || log_lines("")),
-		  "%s, %d: nothing was logged", name, n);
-	expect_no_more_alive(name, n);
+	begin_lives(life);
 }
 
 Test(nvl_fault, every_failing_driver_call_is_reported_or_survived)
 {
-	unsigned int errors;
-	int n, most;
-
 	load();
-	cr_assert(gt(int, calls, 50));
-	for (n = 1, most = calls; n <= most; n++) {
-		errors = life(n);
-		if (failed) /* else some calls less than last time */
-			look(errors, failed, n);
-	}
+	fail_each_call(life);
 }
 
 /* There a stream that is empty tells the end of copies. */
@@ -149,7 +126,7 @@ Test(nvl_fault, driver_without_stream_writes_works)
 		fake.fake_cuda_fail(name, n, WEFT_CU_OPERATING_SYSTEM);
 		errors = life(0);
 		fake.fake_cuda_fail(name, 0, 0);
-		look(errors, name, n);
+		end_of_life(errors, name, n);
 	}
 }
 

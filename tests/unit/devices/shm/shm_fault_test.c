@@ -37,9 +37,6 @@ static int move(bool get, uint8_t *local, uint8_t *peer, const void *key)
 	return w.status;
 }
 
-static int calls;	   /* of the last life, and */
-static const char *failed; /* which of them did; NULL: none */
-
 /* What a program does in its life; the number of errors that it got. */
 static unsigned int life(int fail)
 {
@@ -78,36 +75,17 @@ static unsigned int life(int fail)
 static void load(void)
 {
 	load_fake();
-	fake.fake_cuda_delay(20);
 	shm_tune.chunk = LEN / 8;
 	gpu0 = fake.fake_cuda_malloc(0, LEN);
 	gpu1 = fake.fake_cuda_malloc(1, LEN);
 	host = malloc(LEN);
-	cr_assert(zero(uint, life(0)));
-	cr_assert(zero(uint, log_lines("")));
-	note_alive();
-}
-
-static void look(unsigned int errors, const char *name, int n)
-{
-	/* once per process, most of it */
-	cr_expect(yes(!errors || log_lines("")), "%s, %d: nothing was logged",
-		  name, n);
-	expect_no_more_alive(name, n);
+	begin_lives(life);
 }
 
 Test(shm_fault, every_failing_driver_call_is_reported_or_survived)
 {
-	unsigned int errors;
-	int n, most;
-
 	load();
-	cr_assert(gt(int, calls, 50));
-	for (n = 1, most = calls; n <= most; n++) {
-		errors = life(n);
-		if (failed) /* else some calls less than last time */
-			look(errors, failed, n);
-	}
+	fail_each_call(life);
 	free(host);
 }
 
