@@ -28,7 +28,7 @@ struct terms {
 	uint64_t at;
 };
 
-/* Opens @s and @len bytes for its peer, whose it tells, and connects to it. */
+/* Opens @s and @t, exchanges terms with the peer, and connects to it. */
 static struct terms meet(int to, int from, struct side *s, struct target *t,
 			 size_t len)
 {

@@ -92,8 +92,8 @@ void buf_verify(struct buf *b, size_t off, size_t len, uint64_t seed,
 	else
 		bad = gpumem_host_check((uint8_t *)b->p, off, len, seed);
 	if (bad)
-		die("%s: of %zu bytes at %zu %llu are wrong", what, len, off,
-		    (unsigned long long)bad);
+		die("%s: %zu bytes at %zu are wrong in %llu places", what, len,
+		    off, (unsigned long long)bad);
 }
 
 static size_t before(size_t off)
