@@ -25,13 +25,14 @@ void tcp_place_failed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 	tcp_conn_fail(conn, &f);
 }
 
-static void send_ack(struct tcp_conn *conn, uint64_t seq, int status)
+void tcp_place_ack(struct tcp_conn *conn, uint64_t seq, int status)
 {
 	uint8_t ack[TCP_ACK_LEN] = { 0 };
+	const struct iovec iov = { ack, sizeof(ack) };
 
 	weft_put_le64(ack, seq);
 	weft_put_le32(ack + 8, (uint32_t)status);
-	tcp_conn_send_control(conn, TCP_FRAME_PUT_ACK, ack, sizeof(ack));
+	tcp_conn_gather(conn, TCP_FRAME_PUT_ACK, &iov, 1, sizeof(ack));
 }
 
 /* 0, or why it cannot be placed. */
@@ -77,8 +78,8 @@ int tcp_place_frame(struct tcp_conn *conn, const uint8_t *p, size_t len)
 		return 0;
 	}
 	placed = tcp_land_end(conn, &c, err, 0, &result);
-	if (placed > 0)
-		send_ack(conn, c.seq, result);
+	if (placed > 0 && !(c.flags & TCP_CHUNK_GET))
+		tcp_place_ack(conn, c.seq, result);
 	return placed < 0 ? placed : 0;
 }
 
@@ -91,6 +92,6 @@ int tcp_place_abort(struct tcp_conn *conn, const uint8_t *p)
 	if (!tcp_land_abort(conn, seq))
 		return 0;
 	conn->cut = weft_min(conn->cut, seq);
-	send_ack(conn, seq, -ECANCELED);
+	tcp_place_ack(conn, seq, -ECANCELED);
 	return 0;
 }

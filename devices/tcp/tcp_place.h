@@ -8,6 +8,8 @@
 /* TCP_FRAME_PUT and TCP_FRAME_PUT_ABORT of the peer's; -errno */
 int tcp_place_frame(struct tcp_conn *conn, const uint8_t *p, size_t len);
 int tcp_place_abort(struct tcp_conn *conn, const uint8_t *p);
+/* With the next frame, or when progress() or arm() begins. */
+void tcp_place_ack(struct tcp_conn *conn, uint64_t seq, int status);
 /* A put cannot be placed, by a frame or a stream: the connection fails. */
 void tcp_place_failed(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 		      int status);

@@ -106,6 +106,8 @@ unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 		}
 		pthread_mutex_unlock(&iface->found.lock);
 		if (e) {
+			if (e->ack && e->flags & TCP_CHUNK_GET)
+				tcp_place_ack(e->conn, e->seq, e->status);
 			if (e->flags & TCP_CHUNK_GET)
 				tcp_get_done(e->conn, e->tag, e->status);
 			else if (!iface->closing)
@@ -249,10 +251,13 @@ static void drain_socket(struct tcp_conn *conn)
 static unsigned int settle_conn(struct weft_conn *base)
 {
 	struct tcp_conn *conn = tcp_conn(base);
+	bool asked;
 
 	if (base->state == WEFT_CONN_OPEN && !base->err) {
+		asked = !weft_list_empty(&conn->asked);
 		tcp_get_answer(conn);
-		tcp_conn_write_gathered(conn);
+		if (asked) /* else an acknowledgement may wait */
+			tcp_conn_write_gathered(conn);
 		weft_ep_notify(base);
 		tcp_conn_maybe_end(conn);
 	}

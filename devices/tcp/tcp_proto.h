@@ -32,7 +32,7 @@ enum tcp_purpose {
 enum tcp_frame_type {
 	TCP_FRAME_MESSAGE = 1, /* id: message id; the payload */
 	TCP_FRAME_PUT,	       /* a chunk header and its bytes */
-	TCP_FRAME_PUT_ACK,     /* acks: for puts that came in frames */
+	TCP_FRAME_PUT_ACK,     /* acks: of puts that came in frames, of gets */
 	TCP_FRAME_PUT_ABORT,   /* u64 seq: no more of this put will come, nor
 				  messages behind it */
 	TCP_FRAME_GET,	       /* struct get: asks for a put, or GET_DATA */

@@ -322,16 +322,17 @@ void tcp_engines_close(struct tcp_iface *iface)
 
 static void tcp_start_thread(struct tcp_engine *eng)
 {
-	int err =
-		weft_thread_start(&eng->thread, "weft-tcp", engine_thread, eng);
+	int err;
 
+	eng->has_thread = true;
+	err = weft_thread_start(&eng->thread, "weft-tcp", engine_thread, eng);
 	if (err) {
+		eng->has_thread = false;
 		weft_warn_once(
 			"cannot start a thread for bulk transfers: %s; they move only inside progress()",
 			strerror(-err));
 		return;
 	}
-	eng->has_thread = true;
 	/* the event fd reports what it delivers, not its streams */
 	weft_events_del(&eng->iface->base.events, eng->epfd);
 }

@@ -24,7 +24,7 @@ struct tcp_engine {
 	unsigned int nstreams;
 	_Atomic bool has_work; /* chunks were queued, or streams may read */
 	/* its thread */
-	bool has_thread; /* else the owner moves it; owner only */
+	bool has_thread; /* else the owner moves it; set before it starts */
 	pthread_t thread;
 	_Atomic bool stop;
 	_Atomic int mode; /* enum tcp_engine_mode */

@@ -74,8 +74,8 @@ void tcp_events_take_landing(struct tcp_event *e)
 		e->conn->iface->found.room = true;
 }
 
-int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
-			   uint64_t size, int status)
+int tcp_events_add_landing(struct tcp_conn *conn,
+			   const struct tcp_chunk_head *c, int status, bool ack)
 {
 	struct tcp_iface *iface = conn->iface;
 	struct tcp_event *e = malloc(sizeof(*e));
@@ -83,10 +83,12 @@ int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
 	if (!e)
 		return -ENOMEM;
 	e->conn = conn;
-	e->flags = flags;
-	e->tag = tag;
-	e->size = size;
+	e->flags = c->flags;
+	e->tag = c->tag;
+	e->size = c->total;
 	e->status = status;
+	e->seq = c->seq;
+	e->ack = ack;
 	pthread_mutex_lock(&iface->found.lock);
 	weft_list_add_tail(&iface->found.landings, &e->link);
 	atomic_fetch_add(&conn->nlandings, 1);

@@ -8,6 +8,7 @@
 
 #include "devices/tcp/tcp.h"
 
+struct tcp_chunk_head;
 struct tcp_put;
 struct tcp_stream;
 
@@ -18,6 +19,8 @@ struct tcp_event {
 	uint32_t flags;
 	int status;
 	uint64_t tag, size;
+	uint64_t seq;
+	bool ack; /* of a get: send it */
 };
 
 void tcp_events_init(struct tcp_iface *iface);
@@ -25,9 +28,13 @@ void tcp_events_init(struct tcp_iface *iface);
 void tcp_events_wake(struct tcp_iface *iface);
 /* @put is complete. */
 void tcp_events_add_put(struct tcp_iface *iface, struct tcp_put *put);
-/* A put that notifies (TCP_CHUNK_*) is placed; -ENOMEM. */
-int tcp_events_add_landing(struct tcp_conn *conn, uint32_t flags, uint64_t tag,
-			   uint64_t size, int status);
+/*
+ * A put that notifies (TCP_CHUNK_*) is placed; @ack: of a get, progress() sends
+ * the acknowledgement.  -ENOMEM
+ */
+int tcp_events_add_landing(struct tcp_conn *conn,
+			   const struct tcp_chunk_head *c, int status,
+			   bool ack);
 /* The op of a complete put of @conn that progress() has not seen, or NULL. */
 struct weft_op *tcp_events_take_op(struct tcp_conn *conn);
 /* Do so many of @conn's wait for progress() that it must not read more? */

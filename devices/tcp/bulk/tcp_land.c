@@ -105,9 +105,8 @@ int tcp_land_end(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 			l->done = true;
 			/* notify before a later message can be read */
 			if (needs_notification(c, l->status))
-				err = tcp_events_add_landing(conn, c->flags,
-							     c->tag, c->total,
-							     l->status);
+				err = tcp_events_add_landing(conn, c, l->status,
+							     !by);
 			advance_placed(conn, b);
 		}
 	}

@@ -13,7 +13,8 @@ void tcp_chunk_decode(const uint8_t *p, struct tcp_chunk_head *c);
 int tcp_land_begin(struct tcp_conn *conn, const struct tcp_chunk_head *c);
 /*
  * The chunk's bytes are placed, or drained for the reason @status.  1: the put
- * is placed; acknowledge *@result on stream @by (0: in a frame); -errno.
+ * is placed; acknowledge *@result on stream @by (0: in a frame, of a get by
+ * progress()); -errno.
  */
 int tcp_land_end(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 		 int status, uint32_t by, int *result);

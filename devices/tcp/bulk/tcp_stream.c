@@ -4,6 +4,7 @@
  * engine's lock, in whatever thread moves the engine.
  */
 #include "devices/tcp/bulk/tcp_stream.h"
+#include "devices/tcp/bulk/tcp_engine.h"
 #include "devices/tcp/bulk/tcp_event.h"
 #include "devices/tcp/bulk/tcp_land.h"
 
@@ -194,17 +195,24 @@ static int chunk_begins(struct tcp_stream *s)
 	return 0;
 }
 
+/*
+ * The caller acknowledges its gets itself if it moves the streams: by the frame
+ * that asks for the next one, if that comes first.
+ */
 static int chunk_ends(struct tcp_stream *s)
 {
+	const bool by_caller =
+		s->chunk.flags & TCP_CHUNK_GET && !s->engine->has_thread;
 	int placed, result;
 
 	s->rx_busy = false;
 	if (s->rx_status)
 		weft_count(s->conn->stats, key_errors, 1);
 	s->taken++;
-	placed = tcp_land_end(s->conn, &s->chunk, s->rx_status, s->id, &result);
-	if (placed <= 0)
-		return placed;
+	placed = tcp_land_end(s->conn, &s->chunk, s->rx_status,
+			      by_caller ? 0 : s->id, &result);
+	if (placed <= 0 || by_caller)
+		return weft_min(placed, 0);
 	return queue_ack(s, s->chunk.seq, result);
 }
 

@@ -46,7 +46,7 @@ static void get_sizes(void)
 	struct side a, b;
 	struct target t;
 	uint8_t *dst;
-	unsigned int i;
+	unsigned int i, n;
 
 	sides_open(&a, &b);
 	for (i = 0; i < NSIZES; i++) {
@@ -54,9 +54,11 @@ static void get_sizes(void)
 		memset(dst, POISON, sizes[i] + 2);
 		target_open(&t, sizes[i]);
 		pattern_fill(t.buf, sizes[i], i + 50);
-		check_int(get_wait(&a, &b, dst + 1, sizes[i], (uintptr_t)t.buf,
-				   &t.key),
-			  0);
+		/* more of one size than the peer may leave unacknowledged */
+		for (n = sizes[i] == 65537 ? 300 : 1; n--;)
+			check_int(get_wait(&a, &b, dst + 1, sizes[i],
+					   (uintptr_t)t.buf, &t.key),
+				  0);
 		pattern_check("get", dst + 1, sizes[i], i + 50);
 		check_int(dst[0], POISON);
 		check_int(dst[sizes[i] + 1], POISON);
