@@ -219,7 +219,9 @@ static void ib_flush_at_close(struct ib_iface *iface)
 		weft_list_for_each (peer, tp, &iface->peers, link)
 			weft_list_for_each (conn, tc, &peer->conns, link)
 				waiting |= ib_xfer_closes(conn);
-	} while (waiting && weft_now_ms() < end && !poll(NULL, 0, 1));
+		if (waiting)
+			poll(NULL, 0, 1);
+	} while (waiting && weft_now_ms() < end);
 }
 
 static void ib_iface_close(struct weft_iface *base)
