@@ -106,7 +106,7 @@ unsigned int tcp_iface_deliver(struct tcp_iface *iface, bool all)
 		}
 		pthread_mutex_unlock(&iface->found.lock);
 		if (e) {
-			if (e->ack && e->flags & TCP_CHUNK_GET)
+			if (e->ack)
 				tcp_place_ack(e->conn, e->seq, e->status);
 			if (e->flags & TCP_CHUNK_GET)
 				tcp_get_done(e->conn, e->tag, e->status);

@@ -105,8 +105,9 @@ int tcp_land_end(struct tcp_conn *conn, const struct tcp_chunk_head *c,
 			l->done = true;
 			/* notify before a later message can be read */
 			if (needs_notification(c, l->status))
-				err = tcp_events_add_landing(conn, c, l->status,
-							     !by);
+				err = tcp_events_add_landing(
+					conn, c, l->status,
+					!by && c->flags & TCP_CHUNK_GET);
 			advance_placed(conn, b);
 		}
 	}
