@@ -299,10 +299,10 @@ Test(nvl_handle, place_that_is_taken_is_tried_again)
 	own(LEN);
 	expect_put(to, LEN, key, 0);
 	release_all();
+	fake.fake_cuda_free(to);
 	own(LEN);
 	command(FAIL_ONCE);
 	expect_put(to, LEN, key, 0);
-	command(REPORT);
 	cr_expect(eq(uint, sh->open, 1));
 	release_all();
 	wait_for(is_closed());
@@ -354,7 +354,7 @@ Test(nvl_handle, key_that_lies_about_its_place_costs_time_alone)
 	expect_put(to, LEN, lie, -EACCES);
 	cr_expect(yes(is_poison()));
 	command(OTHER);
-	cr_expect(eq(uint, sh->open, 0));
+	wait_for((command(REPORT), !sh->open));
 	expect_put(to, LEN, key, 0);
 	cr_expect(eq(uint, sh->open, 1));
 	release_all();
@@ -393,11 +393,11 @@ Test(nvl_handle, memory_that_ends_while_its_handle_is_opened)
 	memcpy(key, &k, sizeof(k));
 	command(FAIL_ONCE);
 	expect_put(to, LEN, key, 0);
-	cr_expect(yes(is_closed()));
+	wait_for(is_closed());
 	sh->status = WEFT_CU_INVALID_VALUE;
 	command(REFUSE);
 	expect_put(to, LEN, key, -EACCES);
-	cr_expect(yes(is_closed()));
+	wait_for(is_closed());
 }
 
 /* The mapping of what was there before is of no use for it. */
