@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The life of a connection: a Unix socket to the peer; once devices/session has
- * proven both sides, the exchange of rings over it; the end.
+ * The life of a connection: a Unix socket to the peer; once
+ * devices/common/session has proven both sides, the exchange of rings over it;
+ * the end.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@
  *   tcp_put, _get  one put, one get, from the call to its end
  *   tcp_place      puts of the peer's that come in frames
  *   tcp_fail       operations that fail, and the ends of their connections
- *   tcp_dial       opens sockets, and takes those that devices/session proved
+ *   tcp_dial       opens sockets, and takes those that session.c proved
  *   tcp_conn       connections: found by peer and number; their states
  *   tcp_tx         frames of the message stream out
  * In bulk, which calls none of those above:
