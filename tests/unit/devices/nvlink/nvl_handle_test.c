@@ -397,7 +397,7 @@ Test(nvl_handle, memory_that_ends_while_its_handle_is_opened)
 	sh->status = WEFT_CU_INVALID_VALUE;
 	command(REFUSE);
 	expect_put(to, LEN, key, -EACCES);
-	wait_for(is_closed());
+	cr_expect(yes(is_closed()));
 }
 
 /* The mapping of what was there before is of no use for it. */
