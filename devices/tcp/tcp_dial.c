@@ -264,9 +264,12 @@ void tcp_streams_open(struct tcp_conn *conn)
 	if (atomic_load(&b->acked) == atomic_load(&b->next_seq))
 		return;
 	missing = tcp_bulk_missing_streams(b);
-	if (!missing)
+	if (!missing || (b->out_streams && b->out_dialing))
 		return;
-	if (!b->out_streams && !b->out_dialing)
+	/* a dial takes each side 0.2 ms, for which transfers may wait */
+	if (b->out_streams)
+		missing = 1;
+	else if (!b->out_dialing)
 		spare_streams(conn);
 	if (!conn->base.dialer) {
 		if (b->asked_streams)
@@ -362,6 +365,7 @@ static void join_stream(struct tcp_conn *conn, const struct weft_handshake *hs,
 	}
 	tcp_iface_start_tick(conn->iface); /* it closes idle streams, too */
 	tcp_engines_wake(conn);
+	tcp_streams_open(conn);
 }
 
 static void tcp_join_socket(struct weft_handshake *hs, int fd)

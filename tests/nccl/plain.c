@@ -239,23 +239,20 @@ static enum nccl_result irecv_v8(void *comm, int n, void **data, int *sizes,
 		      : post(comm, data[0], (size_t)sizes[0], request);
 }
 
+#define SAME_IN_BOTH                                                        \
+	.name = "plain", .devices = devices, .accept = accept_from,         \
+	.reg = reg, .dereg = dereg, .test = test, .close_send = close_comm, \
+	.close_recv = close_comm, .close_listen = close_listen
+
 extern struct nccl_net_v8 ncclNetPlugin_v8;
 __attribute__((visibility("default"))) struct nccl_net_v8 ncclNetPlugin_v8 = {
-	.name = "plain",
+	SAME_IN_BOTH,
 	.init = init_v8,
-	.devices = devices,
 	.get_properties = properties_v8,
 	.listen = listen_v8,
 	.connect = connect_v8,
-	.accept = accept_from,
-	.reg = reg,
-	.dereg = dereg,
 	.isend = isend_v8,
 	.irecv = irecv_v8,
-	.test = test,
-	.close_send = close_comm,
-	.close_recv = close_comm,
-	.close_listen = close_listen,
 };
 
 /* ---- version 11: contexts ----------------------------------------------- */
@@ -319,20 +316,12 @@ static enum nccl_result finalize(void *ctx)
 
 extern struct nccl_net_v11 ncclNetPlugin_v11;
 __attribute__((visibility("default"))) struct nccl_net_v11 ncclNetPlugin_v11 = {
-	.name = "plain",
+	SAME_IN_BOTH,
 	.init = init_v11,
-	.devices = devices,
 	.get_properties = properties_v11,
 	.listen = listen_v11,
 	.connect = connect_v11,
-	.accept = accept_from,
-	.reg = reg,
-	.dereg = dereg,
 	.isend = isend_v11,
 	.irecv = irecv_v11,
-	.test = test,
-	.close_send = close_comm,
-	.close_recv = close_comm,
-	.close_listen = close_listen,
 	.finalize = finalize,
 };

@@ -28,11 +28,15 @@ static atomic_int sockets_left = -1; /* -1: any number */
 static atomic_uint refused;
 static int made[8];
 static atomic_uint nmade;
+static struct tcp_bulk *watched;
+static unsigned int dialing; /* the most of its streams at a time */
 
 int socket(int domain, int type, int protocol)
 {
 	int left = atomic_load(&sockets_left), fd;
 
+	if (watched)
+		dialing = weft_max(dialing, watched->out_dialing);
 	if (!left) {
 		atomic_fetch_add(&refused, 1);
 		errno = EMFILE;
@@ -393,6 +397,25 @@ static void need_streams(struct side *a, struct side *b, unsigned int seed)
 	wait_for(a, b, streams(a) == STREAMS && streams(b) == STREAMS);
 }
 
+/* A dial takes each side a while, for which what is under way waits. */
+static void one_at_a_time(void)
+{
+	enum { MOST = 8 };
+	struct side s[2];
+	unsigned int i, seed = 2;
+
+	meet(&s[0], &s[1]);
+	need_streams(&s[0], &s[1], 0);
+	for (i = 0; i < 2; i++) { /* one dials, one asks for it */
+		watched = tcp_conn(weft_ep_conn(s[i].ep))->bulk;
+		watched->out_limit = MOST;
+		while (streams(&s[i]) < MOST)
+			put_checked(&s[i], &s[!i], LEN, seed++);
+		check_int(dialing, 1);
+	}
+	part(&s[0], &s[1]);
+}
+
 /* UCP keeps those that a program has closed, and makes others. */
 static void kept_endpoints(void)
 {
@@ -538,6 +561,7 @@ const struct conformance_test stream_tests[] = {
 	{ "half of the descriptors leave a bulk socket each way",
 	  one_each_way },
 	{ "idle bulk sockets are closed", idle },
+	{ "bulk sockets open one by one amid traffic", one_at_a_time },
 	{ "endpoints that are kept leave their bulk sockets to others",
 	  kept_endpoints },
 	{ "an endpoint that is destroyed leaves its bulk sockets at once",

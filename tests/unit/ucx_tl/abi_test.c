@@ -58,10 +58,7 @@ static void *find(void *arg, const char *name)
 Test(abi, fingerprints)
 {
 	static const char *const v13[] = { "uct_md_query", NULL };
-	static const char *const v14[] = { "uct_md_query_v2", NULL };
 	static const char *const v15[] = { "uct_base_iface_is_reachable_v2",
-					   "uct_md_query_v2", NULL };
-	static const char *const v16[] = { "uct_rkey_compare",
 					   "uct_md_query_v2", NULL };
 	static const char *const v20[] = { "uct_iface_mem_element_pack",
 					   "uct_rkey_unpack_v2",
@@ -84,8 +81,8 @@ Test(abi, fingerprints)
 		const char *const *symbols;
 		unsigned int minor;
 	} seen[] = {
-		{ v13, 13 },	 { v14, 14 },	  { v15, 15 },
-		{ v16, 16 },	 { v23 + 4, 18 }, { v20, 20 },
+		{ v13, 13 },	 { v23 + 7, 14 }, { v15, 15 },
+		{ v23 + 6, 16 }, { v23 + 4, 18 }, { v20, 20 },
 		{ v23 + 2, 21 }, { v23 + 1, 22 }, { v23, 23 },
 	};
 

@@ -18,6 +18,7 @@ static struct tcp_conn conn;
 static struct weft_counters counters;
 static struct tcp_stream left, right;
 static struct weft_op op;
+static struct weft_list aborted;
 
 static void stream_begin(struct tcp_stream *s, uint32_t id)
 {
@@ -39,6 +40,7 @@ static void begin(void)
 	memset(&counters, 0, sizeof(counters));
 	tcp_events_init(&iface);
 	weft_list_init(&iface.spare_puts);
+	weft_list_init(&aborted);
 	conn.iface = &iface;
 	conn.stats = &counters;
 	cr_assert(tcp_bulk_get(&conn) != NULL);
@@ -58,6 +60,11 @@ static unsigned int collect(void)
 		n++;
 	}
 	return n;
+}
+
+static int resend(struct tcp_stream *s, uint64_t taken)
+{
+	return tcp_bulk_resend(conn.bulk, s, taken, &aborted);
 }
 
 static void end(void)
@@ -385,14 +392,12 @@ Test(tcp_bulk, a_put_without_streams_goes_in_pieces)
 Test(tcp_bulk, what_a_stream_has_not_delivered_is_sent_again)
 {
 	struct tcp_chunk_head head;
-	struct weft_list aborted;
 
-	weft_list_init(&aborted);
 	submit(3 * CHUNK);
 	send_one(&left);
 	send_one(&left);
 	/* the peer has the first one */
-	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 1, &aborted)));
+	cr_expect(zero(int, resend(&left, 1)));
 	tcp_bulk_forget_stream(conn.bulk, &left);
 	cr_expect(weft_list_empty(&aborted));
 	cr_expect(eq(int, acked(0, 0), -EPROTO));
@@ -408,14 +413,12 @@ Test(tcp_bulk, what_a_stream_has_not_delivered_is_sent_again)
 Test(tcp_bulk, a_chunk_that_was_cut_off_is_sent_again)
 {
 	struct tcp_chunk_head head;
-	struct weft_list aborted;
 	struct tcp_chunk *c;
 
-	weft_list_init(&aborted);
 	submit(CHUNK);
 	c = take(&left, &head);
 	tcp_bulk_release(&conn, c->put, false);
-	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	cr_expect(zero(int, resend(&left, 0)));
 	head = send_one(&right);
 	cr_expect(zero(u64, head.offset));
 	cr_expect(eq(u32, head.len, CHUNK));
@@ -426,13 +429,11 @@ Test(tcp_bulk, a_chunk_that_was_cut_off_is_sent_again)
 Test(tcp_bulk, a_resend_without_streams_is_cut_to_frames)
 {
 	uint8_t bytes[TCP_CHUNK_LEN];
-	struct weft_list aborted;
 	struct tcp_put *put = submit(CHUNK);
 	size_t off, len, at;
 
-	weft_list_init(&aborted);
 	send_one(&left);
-	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	cr_expect(zero(int, resend(&left, 0)));
 	for (at = 0; at < CHUNK; at += len) {
 		cr_assert(eq(ptr,
 			     tcp_bulk_next_frame(conn.bulk, 50000, &off, &len,
@@ -448,24 +449,17 @@ Test(tcp_bulk, a_resend_without_streams_is_cut_to_frames)
 
 Test(tcp_bulk, the_peer_cannot_have_more_than_was_sent)
 {
-	struct weft_list aborted;
-
-	weft_list_init(&aborted);
 	submit(CHUNK);
 	send_one(&left);
-	cr_expect(eq(int, tcp_bulk_resend(conn.bulk, &left, 2, &aborted),
-		     -EPROTO));
+	cr_expect(eq(int, resend(&left, 2), -EPROTO));
 }
 
 Test(tcp_bulk, an_acknowledged_put_is_not_sent_again)
 {
-	struct weft_list aborted;
-
-	weft_list_init(&aborted);
 	submit(CHUNK);
 	send_one(&left);
 	cr_expect(zero(int, acked(0, 0)));
-	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	cr_expect(zero(int, resend(&left, 0)));
 	cr_expect(nothing_to_send());
 	cr_expect(eq(uint, collect(), 1));
 }
@@ -501,13 +495,11 @@ Test(tcp_bulk, of_a_put_that_is_withdrawn_no_more_is_sent)
 
 Test(tcp_bulk, what_is_to_be_sent_again_goes_with_its_put)
 {
-	struct weft_list aborted;
 	struct tcp_put *put = submit(CHUNK);
 	bool abort = false;
 
-	weft_list_init(&aborted);
 	send_one(&left);
-	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	cr_expect(zero(int, resend(&left, 0)));
 	cr_expect(eq(ptr, tcp_bulk_give_up(conn.bulk, put, &abort), &op));
 	cr_expect(abort, "a part of it is missing there");
 	cr_expect(nothing_to_send());
@@ -517,16 +509,14 @@ Test(tcp_bulk, what_is_to_be_sent_again_goes_with_its_put)
 
 Test(tcp_bulk, a_cancelled_put_whose_stream_is_lost_is_aborted)
 {
-	struct weft_list aborted;
 	struct tcp_put *put = submit(CHUNK);
 	bool abort = true;
 
-	weft_list_init(&aborted);
 	send_one(&left);
 	tcp_bulk_give_up(conn.bulk, put, &abort);
 	cr_expect(not(abort));
 	/* its memory is the caller's again */
-	cr_expect(zero(int, tcp_bulk_resend(conn.bulk, &left, 0, &aborted)));
+	cr_expect(zero(int, resend(&left, 0)));
 	cr_expect(not(weft_list_empty(&aborted)));
 	weft_list_del(&put->link);
 	cr_expect(nothing_to_send());
