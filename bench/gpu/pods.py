@@ -26,7 +26,6 @@ import pod_net
 import report
 import rows
 
-OPS = rows.OPS + ["all_to_all"]
 SIZES = [8, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20, 256 << 20,
          1 << 30]
 INTRODUCED = ["preload", "plugin", "env"]
@@ -222,7 +221,7 @@ def arguments():
                    help="processes; a GPU each (default 2)")
     p.add_argument("--rounds", type=int, default=5,
                    help="turns of each arm at each size (default 5)")
-    p.add_argument("--ops", default=",".join(OPS))
+    p.add_argument("--ops", default=",".join(rows.OPS))
     p.add_argument("--sizes", default=",".join(map(str, SIZES)),
                    help="bytes, comma list")
     p.add_argument("--arms", help="some of " +
@@ -246,7 +245,8 @@ def arguments():
     a.nccl = os.path.abspath(a.nccl) if a.nccl else job.torch_nccl()
     known = job.known_arms(job.together(a.plugin))
     names = a.arms.split(",") if a.arms else list(known)
-    for what, given, there in (("arm", names, known), ("operation", a.ops, OPS)):
+    for what, given, there in (("arm", names, known),
+                               ("operation", a.ops, rows.OPS)):
         for name in given:
             if name not in there:
                 p.error("no %s is named '%s'; there are %s" %

@@ -53,6 +53,13 @@ def transfer(op, count):
         want = sum(values(r, part * world, count)
                    for r in range(world))[rank * part:(rank + 1) * part]
         return buf, want, lambda: dist.reduce_scatter_tensor(buf, src)
+    if op == "all_to_all":
+        src = values(rank, part * world, count)
+        buf = torch.full_like(src, -1)
+        here = slice(rank * part, (rank + 1) * part)
+        want = torch.cat([values(r, part * world, count)[here]
+                          for r in range(world)])
+        return buf, want, lambda: dist.all_to_all_single(buf, src)
     if op == "broadcast":
         buf = mine.clone() if rank == 0 else torch.full_like(mine, -1)
         return buf, values(0, count, count), lambda: dist.broadcast(buf, 0)

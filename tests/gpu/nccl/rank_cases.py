@@ -48,7 +48,7 @@ def chance():
     carried = 0
     cupy.cuda.Device().synchronize()
     for turn in range(opt["chance"]):
-        op = draw.choice(rows.OPS + ["all_to_all"])
+        op = draw.choice(rows.OPS)
         count = int(2 ** draw.uniform(3, 23.9))
         at, to = draw.randrange(64), draw.randrange(64)
         into, out, want = shape(op, count)

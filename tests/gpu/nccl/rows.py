@@ -4,7 +4,8 @@ import json
 import os
 import sys
 
-OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv"]
+OPS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv",
+       "all_to_all"]
 
 
 def options():
