@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define BIT(n)	      (1ull << (n))
@@ -19,6 +20,26 @@ static inline size_t weft_min(size_t a, size_t b)
 static inline size_t weft_max(size_t a, size_t b)
 {
 	return a > b ? a : b;
+}
+
+/*
+ * memcpy(), as fast wherever the two lie.  On processors with FSRM glibc copies
+ * more than 2112 bytes by `rep movsb` (sysdeps/x86/dl-cacheinfo.h), and Linux
+ * any number.  AMD's Zen 3 takes 20 times as long for that if @to lies 1 to 31
+ * bytes behind @from modulo WEFT_COPY_PAGE: 64 KiB 22 to 31 us, in blocks 1.5.
+ */
+#define WEFT_COPY_PAGE 4096u
+static inline void weft_copy(void *to, const void *from, size_t n)
+{
+	const size_t behind =
+		((uintptr_t)to - (uintptr_t)from) % WEFT_COPY_PAGE;
+	const size_t block = behind && behind < 32 ? 2048 : n;
+	size_t at, part;
+
+	for (at = 0; at < n; at += part) {
+		part = weft_min(n - at, block);
+		memcpy((char *)to + at, (const char *)from + at, part);
+	}
 }
 
 /* Overwrite @p, even if the compiler sees no later reader. */

@@ -12,6 +12,11 @@
 #include "util/util.h"
 
 #define SIZE ((size_t)32 << 10)
+/*
+ * The kernel copies by `rep movsb` (util.h): so that it is fast, a piece lies
+ * in the buffer as far behind a page's begin as in the program's memory.
+ */
+#define ROOM (SIZE + WEFT_COPY_PAGE)
 
 static bool is_made(struct weft_bounce *b)
 {
@@ -19,7 +24,7 @@ static bool is_made(struct weft_bounce *b)
 
 	if (b->map)
 		return true;
-	b->fd = weft_memfd_make("weft-bounce", SIZE, &p);
+	b->fd = weft_memfd_make("weft-bounce", ROOM, &p);
 	if (b->fd < 0)
 		return false;
 	/* or each read looks at the clock */
@@ -32,7 +37,7 @@ void weft_bounce_close(struct weft_bounce *b)
 {
 	if (!b->map)
 		return;
-	munmap(b->map, SIZE);
+	munmap(b->map, ROOM);
 	close(b->fd);
 	b->map = NULL;
 }
@@ -77,16 +82,19 @@ static int copy_without(void *to, const void *from, size_t len)
 static int piece_out(struct weft_bounce *b, void *to, const void *from,
 		     size_t n)
 {
-	memcpy(b->map, from, n);
-	return result_of(pread(b->fd, to, n, 0), n);
+	const size_t at = (uintptr_t)to % WEFT_COPY_PAGE;
+
+	weft_copy((char *)b->map + at, from, n);
+	return result_of(pread(b->fd, to, n, at), n);
 }
 
 static int piece_in(struct weft_bounce *b, void *to, const void *from, size_t n)
 {
-	const int err = result_of(pwrite(b->fd, from, n, 0), n);
+	const size_t at = (uintptr_t)from % WEFT_COPY_PAGE;
+	const int err = result_of(pwrite(b->fd, from, n, at), n);
 
 	if (!err)
-		memcpy(to, b->map, n);
+		weft_copy(to, (char *)b->map + at, n);
 	return err;
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/util.h"
+
 /* A pending flush, in the order of the calls. */
 struct flush {
 	struct weft_list link;
@@ -167,7 +169,7 @@ void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt)
 	/* an empty piece may have no address at all */
 	for (; iovcnt--; p += iov++->iov_len)
 		if (iov->iov_len)
-			memcpy(p, iov->iov_base, iov->iov_len);
+			weft_copy(p, iov->iov_base, iov->iov_len);
 }
 
 int weft_ep_flush(struct weft_ep *base, struct weft_op *op)

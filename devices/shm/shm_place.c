@@ -11,6 +11,7 @@
 #include "devices/shm/shm_tx.h"
 #include "devices/shm/shm_window.h"
 #include "util/log.h"
+#include "util/util.h"
 
 /* A copy by an engine; of a chunk that spans several entries there are more. */
 struct piece {
@@ -147,7 +148,7 @@ static int get_piece(struct shm_conn *conn, struct shm_transfer *t,
 		return copy_by_engine(conn, &what, from, to, *len, where, NULL);
 	if (!shm_tx_may_copy(t, to, *len, true))
 		return -EACCES;
-	memcpy(to, from, *len);
+	weft_copy(to, from, *len);
 	return 0;
 }
 

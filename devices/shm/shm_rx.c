@@ -15,6 +15,7 @@
 #include "devices/shm/shm_tx.h"
 #include "devices/shm/shm_window.h"
 #include "util/log.h"
+#include "util/util.h"
 
 #define SHARE (WEFT_PROGRESS_MAX / 2) /* messages of one peer */
 #define STEP  (256u << 10)	      /* bytes of one peer */
@@ -327,7 +328,7 @@ static int take_reply(struct shm_conn *conn, const uint8_t *data, size_t len)
 			shm_tx_fail(conn, "write memory of a get");
 			return 0;
 		}
-		memcpy(to, data, n);
+		weft_copy(to, data, n);
 	}
 	check_get(conn, t);
 	return 0;

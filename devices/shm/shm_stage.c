@@ -12,6 +12,7 @@
 #include "devices/shm/shm_tx.h"
 #include "devices/shm/shm_window.h"
 #include "util/log.h"
+#include "util/util.h"
 
 #define COPIES_AT_ONCE 32u /* per connection, so that others get their turn */
 
@@ -103,7 +104,7 @@ static int copy_here(struct shm_conn *conn, struct shm_transfer *t,
 	if (t->kind == SHM_TX_PUT) {
 		ok = shm_tx_may_copy(t, from, c->len, false);
 		if (ok)
-			memcpy(to, from, c->len);
+			weft_copy(to, from, c->len);
 		return ok ? 0 : -EACCES;
 	}
 	if (!weft_region_get(&key, (uintptr_t)from, c->len))

@@ -11,6 +11,7 @@
 #include "devices/shm/shm_stage.h"
 #include "devices/shm/shm_tx.h"
 #include "util/log.h"
+#include "util/util.h"
 
 /* Of one connection and progress(): others get on, and so does the caller. */
 #define STEP (256u << 10)
@@ -275,7 +276,7 @@ static bool fill_put(struct shm_transfer *t, uint8_t *to, size_t len)
 		n = shm_tx_piece(t, len, &p);
 		if (!shm_tx_may_copy(t, p, n, false))
 			return false;
-		memcpy(to, p, n);
+		weft_copy(to, p, n);
 	}
 	return true;
 }

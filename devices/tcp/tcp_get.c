@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "util/bytes.h"
+#include "util/util.h"
 
 /* A get at its requester: one per iov entry, the last one completes the op. */
 struct tcp_get {
@@ -344,7 +345,7 @@ int tcp_get_answered(struct tcp_conn *conn, const uint8_t *p, size_t len)
 	if (g->landing || g->len != len - 8)
 		return -EPROTO;
 	if (g->len) /* the caller's memory, which no peer named */
-		memcpy(g->addr, p + 8, g->len);
+		weft_copy(g->addr, p + 8, g->len);
 	end_part(conn, g, 0);
 	weft_conn_attend(&conn->base);
 	return 0;

@@ -27,6 +27,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/secret.h"
+#include "util/util.h"
 
 #define BACKLOG 4096
 
@@ -108,16 +109,40 @@ static int listen_on(struct tcp_iface *iface)
 	return weft_session_listen(&iface->base.session, iface->listen_fd);
 }
 
+static uint8_t *alloc_behind_page(void **mem, size_t behind, size_t size)
+{
+	if (posix_memalign(mem, WEFT_COPY_PAGE, behind + size))
+		*mem = NULL;
+	return *mem ? (uint8_t *)*mem + behind : NULL;
+}
+
+/*
+ * Most memory of programs begins at a page or up to 64 bytes behind.  UCP
+ * copies from there to txbuf, and from the others to there, by memcpy(), which
+ * is slow to some addresses (weft_copy()): so one begins at a page, the others
+ * amid one.
+ */
+static bool alloc_bufs(struct tcp_iface *iface)
+{
+	const size_t amid = WEFT_COPY_PAGE / 2;
+
+	iface->txbuf = alloc_behind_page(&iface->bufs[0], 0, TCP_MAX_MESSAGE);
+	iface->rxbuf = alloc_behind_page(&iface->bufs[1], amid, TCP_RX_BUF);
+	iface->rxnext = alloc_behind_page(&iface->bufs[2], amid, TCP_RX_BUF);
+	return iface->txbuf && iface->rxbuf && iface->rxnext;
+}
+
 static void free_iface(struct tcp_iface *iface)
 {
+	unsigned int i;
+
 	weft_base_close(&iface->base);
 	if (iface->listen_fd >= 0)
 		close(iface->listen_fd);
 	weft_table_free(&iface->by_token);
 	pthread_mutex_destroy(&iface->found.lock);
-	free(iface->rxbuf);
-	free(iface->rxnext);
-	free(iface->txbuf);
+	for (i = 0; i < ARRAY_SIZE(iface->bufs); i++)
+		free(iface->bufs[i]);
 	tcp_puts_spare_free(iface);
 	free(iface);
 }
@@ -183,10 +208,7 @@ static int open_iface(const struct weft_iface_params *params,
 		goto free_all;
 	}
 	err = -ENOMEM;
-	iface->rxbuf = malloc(TCP_RX_BUF);
-	iface->rxnext = malloc(TCP_RX_BUF);
-	iface->txbuf = malloc(TCP_MAX_MESSAGE);
-	if (!iface->rxbuf || !iface->rxnext || !iface->txbuf)
+	if (!alloc_bufs(iface))
 		goto free_all;
 	weft_base_count(&iface->base, netdev);
 	iface->base.addr->ns_id = weft_netns_id();

@@ -20,6 +20,7 @@
 
 #include "util/bytes.h"
 #include "util/log.h"
+#include "util/util.h"
 
 #define SMALL_FRAME 512 /* gathered on the stack, sent by send() */
 /*
@@ -121,7 +122,7 @@ static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
 
 	if (!t)
 		return -ENOMEM;
-	memcpy(t, p, n);
+	weft_copy(t, p, n);
 	return 0;
 }
 

@@ -23,6 +23,7 @@
 #include "nccl_net/net/wire.h"
 #include "nccl_net/net/xfer.h"
 #include "util/log.h"
+#include "util/util.h"
 
 static bool slot_free(struct weft_net_comm *comm)
 {
@@ -300,7 +301,7 @@ static void receive_small(struct weft_net_comm *comm,
 		return;
 	}
 	if (size)
-		memcpy(req->data, data, size);
+		weft_copy(req->data, data, size);
 	req->size = size;
 	weft_net_request_end(req, 0);
 	if (comm->eager_only || ++comm->small < WEFT_NET_QUIET_AFTER)

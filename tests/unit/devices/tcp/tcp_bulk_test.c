@@ -11,7 +11,8 @@
 #include "devices/tcp/bulk/tcp_land.h"
 #include "devices/tcp/bulk/tcp_pool.h"
 
-#define CHUNK (64u << 10)
+#define CHUNK	      (64u << 10)
+#define RESEND(taken) tcp_bulk_resend(conn.bulk, &left, taken, &aborted)
 
 static struct tcp_iface iface;
 static struct tcp_conn conn;
@@ -60,11 +61,6 @@ static unsigned int collect(void)
 		n++;
 	}
 	return n;
-}
-
-static int resend(struct tcp_stream *s, uint64_t taken)
-{
-	return tcp_bulk_resend(conn.bulk, s, taken, &aborted);
 }
 
 static void end(void)
@@ -397,7 +393,7 @@ Test(tcp_bulk, what_a_stream_has_not_delivered_is_sent_again)
 	send_one(&left);
 	send_one(&left);
 	/* the peer has the first one */
-	cr_expect(zero(int, resend(&left, 1)));
+	cr_expect(zero(int, RESEND(1)));
 	tcp_bulk_forget_stream(conn.bulk, &left);
 	cr_expect(weft_list_empty(&aborted));
 	cr_expect(eq(int, acked(0, 0), -EPROTO));
@@ -418,7 +414,7 @@ Test(tcp_bulk, a_chunk_that_was_cut_off_is_sent_again)
 	submit(CHUNK);
 	c = take(&left, &head);
 	tcp_bulk_release(&conn, c->put, false);
-	cr_expect(zero(int, resend(&left, 0)));
+	cr_expect(zero(int, RESEND(0)));
 	head = send_one(&right);
 	cr_expect(zero(u64, head.offset));
 	cr_expect(eq(u32, head.len, CHUNK));
@@ -433,7 +429,7 @@ Test(tcp_bulk, a_resend_without_streams_is_cut_to_frames)
 	size_t off, len, at;
 
 	send_one(&left);
-	cr_expect(zero(int, resend(&left, 0)));
+	cr_expect(zero(int, RESEND(0)));
 	for (at = 0; at < CHUNK; at += len) {
 		cr_assert(eq(ptr,
 			     tcp_bulk_next_frame(conn.bulk, 50000, &off, &len,
@@ -451,7 +447,7 @@ Test(tcp_bulk, the_peer_cannot_have_more_than_was_sent)
 {
 	submit(CHUNK);
 	send_one(&left);
-	cr_expect(eq(int, resend(&left, 2), -EPROTO));
+	cr_expect(eq(int, RESEND(2), -EPROTO));
 }
 
 Test(tcp_bulk, an_acknowledged_put_is_not_sent_again)
@@ -459,7 +455,7 @@ Test(tcp_bulk, an_acknowledged_put_is_not_sent_again)
 	submit(CHUNK);
 	send_one(&left);
 	cr_expect(zero(int, acked(0, 0)));
-	cr_expect(zero(int, resend(&left, 0)));
+	cr_expect(zero(int, RESEND(0)));
 	cr_expect(nothing_to_send());
 	cr_expect(eq(uint, collect(), 1));
 }
@@ -499,7 +495,7 @@ Test(tcp_bulk, what_is_to_be_sent_again_goes_with_its_put)
 	bool abort = false;
 
 	send_one(&left);
-	cr_expect(zero(int, resend(&left, 0)));
+	cr_expect(zero(int, RESEND(0)));
 	cr_expect(eq(ptr, tcp_bulk_give_up(conn.bulk, put, &abort), &op));
 	cr_expect(abort, "a part of it is missing there");
 	cr_expect(nothing_to_send());
@@ -516,7 +512,7 @@ Test(tcp_bulk, a_cancelled_put_whose_stream_is_lost_is_aborted)
 	tcp_bulk_give_up(conn.bulk, put, &abort);
 	cr_expect(not(abort));
 	/* its memory is the caller's again */
-	cr_expect(zero(int, resend(&left, 0)));
+	cr_expect(zero(int, RESEND(0)));
 	cr_expect(not(weft_list_empty(&aborted)));
 	weft_list_del(&put->link);
 	cr_expect(nothing_to_send());
