@@ -2,6 +2,7 @@
 """Runs every arm in turn, round by round, and lays the results side by side."""
 import argparse
 import os
+import random
 import subprocess
 import sys
 import time
@@ -148,12 +149,6 @@ def death(a, lib, failures, extra):
                seen["kill_abort_s"]))
 
 
-def turned(names, number):
-    """Begins with another one in each round: the first may run slower."""
-    at = number % len(names)
-    return names[at:] + names[:at]
-
-
 def have(module):
     return subprocess.run([sys.executable, "-c", "import " + module],
                           capture_output=True).returncode == 0
@@ -193,7 +188,8 @@ def main():
     opt = {"ops": a.ops, "sizes": a.sizes, "repeat": a.repeat}
     for number in range(1, a.rounds + 1):
         for program in programs:
-            for arm in turned(list(a.arms), number):
+            # in another order each round: an arm may slow the next one down
+            for arm in random.Random(number).sample(list(a.arms), len(a.arms)):
                 run_one(a, rows, failures, program, arm, a.arms[arm], opt,
                         number)
     for lib in a.nccl:

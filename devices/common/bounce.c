@@ -13,8 +13,8 @@
 
 #define SIZE ((size_t)32 << 10)
 /*
- * The kernel copies by `rep movsb` (util.h): so that it is fast, a piece lies
- * in the buffer as far behind a page's begin as in the program's memory.
+ * A piece is placed at the same page offset in the buffer as in the program's
+ * memory, where the kernel's copy, by `rep movsb`, is fast (weft_copy()).
  */
 #define ROOM (SIZE + WEFT_COPY_PAGE)
 

@@ -48,7 +48,7 @@ static int hold(struct shm_conn *conn, const struct shm_record *r,
 	if (!held)
 		return -ENOMEM;
 	held->r = *r;
-	memcpy(held->data, data, r->len);
+	weft_copy(held->data, data, r->len);
 	weft_list_add_tail(&conn->held, &held->link);
 	return 0;
 }

@@ -9,7 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,8 +18,10 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define IDLE_CONNS 4   /* of one peer that keep their bulk streams */
-#define MAX_PROBES 127 /* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
+#define IDLE_CONNS  4	/* of one peer that keep their bulk streams */
+#define FIRST_DIALS 2	/* at a time; the first that is open carries */
+#define DIAL_US	    200 /* of each side's processor */
+#define MAX_PROBES  127 /* Linux, include/net/tcp.h: MAX_TCP_KEEPCNT */
 
 /*
  * Enables keepalive, which the peer's kernel answers, however busy its program
@@ -63,7 +65,7 @@ bool tcp_streams_drop_dial(struct tcp_conn *conn, uint32_t id)
 
 	weft_list_for_each (hs, th, &conn->iface->base.session.handshakes, link)
 		if (hs->conn == &conn->base && hs->dialer &&
-		    hs->kind != TCP_PURPOSE_MESSAGES && hs->number == id) {
+		    hs->kind == TCP_PURPOSE_BULK_IN && hs->number == id) {
 			weft_handshake_free(hs);
 			return true;
 		}
@@ -251,10 +253,28 @@ static void spare_streams(const struct tcp_conn *conn)
 	}
 }
 
+/*
+ * How many streams may be dialled at a time.  Transfers wait while a side
+ * handles a dial, so those to a peer nearby are dialled one by one.  A dial
+ * takes three round trips, so on a long path more of them are under way.
+ */
+static unsigned int most_dials(const struct tcp_conn *conn)
+{
+	struct tcp_info ti = { 0 };
+	socklen_t len = sizeof(ti);
+
+	if (weft_settings()->tcp_streams)
+		return TCP_MAX_STREAMS;
+	if (!conn->bulk->out_streams)
+		return FIRST_DIALS;
+	getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &ti, &len);
+	return 1 + weft_min(ti.tcpi_min_rtt / DIAL_US, TCP_MAX_STREAMS);
+}
+
 void tcp_streams_open(struct tcp_conn *conn)
 {
 	struct tcp_bulk *b = conn->bulk;
-	unsigned int missing;
+	unsigned int missing, most;
 	uint8_t body[4];
 
 	if (!b || conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
@@ -264,12 +284,13 @@ void tcp_streams_open(struct tcp_conn *conn)
 	if (atomic_load(&b->acked) == atomic_load(&b->next_seq))
 		return;
 	missing = tcp_bulk_missing_streams(b);
-	if (!missing || (b->out_streams && b->out_dialing))
+	if (!missing)
 		return;
-	/* a dial takes each side 0.2 ms, for which transfers may wait */
-	if (b->out_streams)
-		missing = 1;
-	else if (!b->out_dialing)
+	most = most_dials(conn);
+	if (b->out_dialing >= most)
+		return;
+	missing = weft_min(missing, most - b->out_dialing);
+	if (!b->out_streams && !b->out_dialing)
 		spare_streams(conn);
 	if (!conn->base.dialer) {
 		if (b->asked_streams)

@@ -6,7 +6,10 @@
 #include "devices/tcp/tcp.h"
 
 extern const struct weft_session_ops tcp_session_ops;
-/* Dials the bulk streams that the tuner wants, or asks the peer to. */
+/*
+ * Dials bulk streams that the tuner wants, or asks the peer to: so many at a
+ * time as do not hold transfers up.  Called again as each of them opens.
+ */
 void tcp_streams_open(struct tcp_conn *conn);
 /*
  * Closes the streams to the peer if none has work: more can be dialled later.

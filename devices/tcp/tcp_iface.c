@@ -109,26 +109,26 @@ static int listen_on(struct tcp_iface *iface)
 	return weft_session_listen(&iface->base.session, iface->listen_fd);
 }
 
-static uint8_t *alloc_behind_page(void **mem, size_t behind, size_t size)
-{
-	if (posix_memalign(mem, WEFT_COPY_PAGE, behind + size))
-		*mem = NULL;
-	return *mem ? (uint8_t *)*mem + behind : NULL;
-}
-
 /*
- * Most memory of programs begins at a page or up to 64 bytes behind.  UCP
- * copies from there to txbuf, and from the others to there, by memcpy(), which
- * is slow to some addresses (weft_copy()): so one begins at a page, the others
- * amid one.
+ * UCP packs its header of 8 to 40 bytes and the data behind it into txbuf, and
+ * copies out of the others, by memcpy(), which is slow to some addresses
+ * (weft_copy()).  Most memory of programs begins 0 to 64 bytes into a page, so
+ * all three begin in the middle of one.
  */
-static bool alloc_bufs(struct tcp_iface *iface)
+static uint8_t *alloc_amid_page(void **mem, size_t size)
 {
 	const size_t amid = WEFT_COPY_PAGE / 2;
 
-	iface->txbuf = alloc_behind_page(&iface->bufs[0], 0, TCP_MAX_MESSAGE);
-	iface->rxbuf = alloc_behind_page(&iface->bufs[1], amid, TCP_RX_BUF);
-	iface->rxnext = alloc_behind_page(&iface->bufs[2], amid, TCP_RX_BUF);
+	if (posix_memalign(mem, WEFT_COPY_PAGE, amid + size))
+		*mem = NULL;
+	return *mem ? (uint8_t *)*mem + amid : NULL;
+}
+
+static bool alloc_bufs(struct tcp_iface *iface)
+{
+	iface->txbuf = alloc_amid_page(&iface->bufs[0], TCP_MAX_MESSAGE);
+	iface->rxbuf = alloc_amid_page(&iface->bufs[1], TCP_RX_BUF);
+	iface->rxnext = alloc_amid_page(&iface->bufs[2], TCP_RX_BUF);
 	return iface->txbuf && iface->rxbuf && iface->rxnext;
 }
 

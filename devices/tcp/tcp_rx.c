@@ -24,6 +24,7 @@
 
 #include "util/bytes.h"
 #include "util/log.h"
+#include "util/util.h"
 
 /*
  * A message that arrives before its puts is deferred, and with it all messages
@@ -115,7 +116,7 @@ static int take_message(struct tcp_conn *conn, uint8_t id, uint64_t fence,
 	m->id = id;
 	m->fence = fence;
 	m->len = len;
-	memcpy(m->data, data, len);
+	weft_copy(m->data, data, len);
 	weft_list_add_tail(&conn->deferred_messages, &m->link);
 	conn->deferred_bytes += sizeof(*m) + len;
 	/* the engine reads `deferred` after it has placed: check again */
@@ -359,7 +360,7 @@ static int save_rx(struct tcp_conn *conn, const uint8_t *p, size_t n)
 		conn->rx = malloc(cap);
 		if (!conn->rx)
 			return -ENOMEM;
-		memcpy(conn->rx, p, n);
+		weft_copy(conn->rx, p, n);
 		conn->rx_off = 0;
 		conn->rx_cap = cap;
 	}

@@ -457,7 +457,7 @@ static void on_eager(struct weft_net *net, uint8_t *buf, size_t len)
 				    NULL);
 		return;
 	}
-	memcpy(early_data->data, buf, len);
+	weft_copy(early_data->data, buf, len);
 	early_data->size = len;
 	early_data->valid = true;
 }
