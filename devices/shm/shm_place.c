@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "devices/shm/shm_place.h"
 #include "devices/shm/shm_tx.h"

@@ -5,7 +5,6 @@
  * shm_tx.c sends the records when it is their turn and the copy has ended.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "devices/shm/shm_ring.h"
 #include "devices/shm/shm_stage.h"

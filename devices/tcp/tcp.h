@@ -170,7 +170,6 @@ struct tcp_iface {
 	struct tcp_conn *polled[TCP_POLLED];
 	unsigned int polls; /* progress calls since epoll_wait() */
 	bool closing;	    /* nothing is delivered any more */
-	void *bufs[3];	    /* the memory of these three: */
 	uint8_t *rxbuf, *txbuf;
 	uint8_t *rxnext; /* used while rxbuf is lent; NULL: lent as well */
 	struct weft_list spare_puts; /* struct tcp_put, to be used again */

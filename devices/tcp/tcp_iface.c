@@ -115,34 +115,33 @@ static int listen_on(struct tcp_iface *iface)
  * (weft_copy()).  Most memory of programs begins 0 to 64 bytes into a page, so
  * all three begin in the middle of one.
  */
-static uint8_t *alloc_amid_page(void **mem, size_t size)
-{
-	const size_t amid = WEFT_COPY_PAGE / 2;
+#define AMID (WEFT_COPY_PAGE / 2)
 
-	if (posix_memalign(mem, WEFT_COPY_PAGE, amid + size))
-		*mem = NULL;
-	return *mem ? (uint8_t *)*mem + amid : NULL;
+static uint8_t *alloc_amid_page(size_t size)
+{
+	void *mem;
+
+	if (posix_memalign(&mem, WEFT_COPY_PAGE, AMID + size))
+		return NULL;
+	return (uint8_t *)mem + AMID;
 }
 
-static bool alloc_bufs(struct tcp_iface *iface)
+static void free_amid_page(uint8_t *p)
 {
-	iface->txbuf = alloc_amid_page(&iface->bufs[0], TCP_MAX_MESSAGE);
-	iface->rxbuf = alloc_amid_page(&iface->bufs[1], TCP_RX_BUF);
-	iface->rxnext = alloc_amid_page(&iface->bufs[2], TCP_RX_BUF);
-	return iface->txbuf && iface->rxbuf && iface->rxnext;
+	if (p)
+		free(p - AMID);
 }
 
 static void free_iface(struct tcp_iface *iface)
 {
-	unsigned int i;
-
 	weft_base_close(&iface->base);
 	if (iface->listen_fd >= 0)
 		close(iface->listen_fd);
 	weft_table_free(&iface->by_token);
 	pthread_mutex_destroy(&iface->found.lock);
-	for (i = 0; i < ARRAY_SIZE(iface->bufs); i++)
-		free(iface->bufs[i]);
+	free_amid_page(iface->rxbuf);
+	free_amid_page(iface->rxnext);
+	free_amid_page(iface->txbuf);
 	tcp_puts_spare_free(iface);
 	free(iface);
 }
@@ -208,7 +207,10 @@ static int open_iface(const struct weft_iface_params *params,
 		goto free_all;
 	}
 	err = -ENOMEM;
-	if (!alloc_bufs(iface))
+	iface->rxbuf = alloc_amid_page(TCP_RX_BUF);
+	iface->rxnext = alloc_amid_page(TCP_RX_BUF);
+	iface->txbuf = alloc_amid_page(TCP_MAX_MESSAGE);
+	if (!iface->rxbuf || !iface->rxnext || !iface->txbuf)
 		goto free_all;
 	weft_base_count(&iface->base, netdev);
 	iface->base.addr->ns_id = weft_netns_id();

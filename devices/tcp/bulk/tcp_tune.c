@@ -14,7 +14,7 @@
 #define SAMPLE_BYTES (64ull << 20)
 #define SAMPLE_NS    4000000ull
 #define REST_NS	     5000000000ull /* between two trials: networks change slowly */
-#define MOST_MORE    8u		   /* on trial; each is dialled in 0.2 ms */
+#define MOST_MORE    8u		   /* on trial at a time */
 #define WORTH	     1.06	   /* gain for which more streams are kept */
 #define WORTH_TWICE  1.10	   /* the same for twice as many */
 
