@@ -32,7 +32,7 @@ static inline enum weft_ucs_status map_send_status(struct weft_uct_ep *ep,
 		ep->turn = false;
 		ep->fenced = false;
 	}
-	return weft_ucs_status(ret);
+	return ret >= 0 ? WEFT_UCS_OK : weft_ucs_status(ret);
 }
 
 static enum weft_ucs_status am_short(struct weft_uct_ep *ep, uint8_t id,

@@ -118,13 +118,6 @@ void weft_ep_destroy(struct weft_ep *base)
 	free(ep);
 }
 
-struct weft_conn *weft_ep_conn(struct weft_ep *base)
-{
-	struct weft_base_ep *ep = weft_base_ep(base);
-
-	return ep->err ? NULL : ep->conn;
-}
-
 bool weft_ep_ready(struct weft_ep *base)
 {
 	struct weft_base_ep *ep = weft_base_ep(base);
@@ -134,31 +127,6 @@ bool weft_ep_ready(struct weft_ep *base)
 		return true;
 	ep->conn->ready_owed = true;
 	return false;
-}
-
-int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt, size_t len)
-{
-	const struct weft_ep_ops *ops = ops_of(ep);
-
-	if (ep->err)
-		return ep->err;
-	if (iovcnt > ops->max_iov || len > ops->max_message)
-		return -EMSGSIZE;
-	if (ops->is_ready(ep->conn))
-		return 0;
-	ep->conn->ready_owed = true;
-	return -EAGAIN;
-}
-
-int weft_ep_check_message(struct weft_base_ep *ep, const struct iovec *iov,
-			  unsigned int iovcnt, size_t *len)
-{
-	unsigned int i;
-
-	*len = 0;
-	for (i = 0; i < iovcnt; i++)
-		*len += iov[i].iov_len;
-	return weft_ep_check(ep, iovcnt, *len);
 }
 
 void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt)

@@ -6,6 +6,8 @@
 #ifndef WEFT_DEVICES_COMMON_EP_H
 #define WEFT_DEVICES_COMMON_EP_H
 
+#include <errno.h>
+
 #include "devices/common/base.h"
 
 /* Embeds the contract's endpoint; conn->ep points to it. */
@@ -56,18 +58,8 @@ bool weft_ep_ready(struct weft_ep *ep);
 int weft_ep_flush(struct weft_ep *ep, struct weft_op *op);
 void weft_ep_cancel(struct weft_ep *ep);
 
-/*
- * May an operation with @iovcnt entries, or a message of @len bytes (else 0),
- * start?  0; the endpoint's error; -EMSGSIZE; -EAGAIN, and on_ready() follows.
- */
-int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt, size_t len);
-/* The same for a message, whose length it stores in *@len. */
-int weft_ep_check_message(struct weft_base_ep *ep, const struct iovec *iov,
-			  unsigned int iovcnt, size_t *len);
 /* Copies all entries to @dest. */
 void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt);
-/* The connection of a live endpoint, or NULL. */
-struct weft_conn *weft_ep_conn(struct weft_ep *ep);
 /* Completes flushes, calls on_ready(); returns how many of both. */
 unsigned int weft_ep_notify(struct weft_conn *conn);
 /*
@@ -78,9 +70,51 @@ void weft_ep_fail(struct weft_conn *conn, int err);
 /* After all operations have completed: ends flushes, calls on_error(). */
 void weft_ep_failed(struct weft_conn *conn);
 
+/* What each message calls is here: a call costs as much as its work. */
+
 static inline struct weft_base_ep *weft_base_ep(struct weft_ep *e)
 {
 	return container_of(e, struct weft_base_ep, ep);
+}
+
+/* The connection of a live endpoint, or NULL. */
+static inline struct weft_conn *weft_ep_conn(struct weft_ep *e)
+{
+	const struct weft_base_ep *ep = weft_base_ep(e);
+
+	return ep->err ? NULL : ep->conn;
+}
+
+/*
+ * May an operation with @iovcnt entries, or a message of @len bytes (else 0),
+ * start?  0; the endpoint's error; -EMSGSIZE; -EAGAIN, and on_ready() follows.
+ */
+static inline int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt,
+				size_t len)
+{
+	const struct weft_ep_ops *ops = weft_base(ep->ep.iface)->ep_ops;
+
+	if (ep->err)
+		return ep->err;
+	if (iovcnt > ops->max_iov || len > ops->max_message)
+		return -EMSGSIZE;
+	if (ops->is_ready(ep->conn))
+		return 0;
+	ep->conn->ready_owed = true;
+	return -EAGAIN;
+}
+
+/* The same for a message, whose length it stores in *@len. */
+static inline int weft_ep_check_message(struct weft_base_ep *ep,
+					const struct iovec *iov,
+					unsigned int iovcnt, size_t *len)
+{
+	unsigned int i;
+
+	*len = 0;
+	for (i = 0; i < iovcnt; i++)
+		*len += iov[i].iov_len;
+	return weft_ep_check(ep, iovcnt, *len);
 }
 
 #endif

@@ -54,9 +54,10 @@ extern struct shm_tune shm_tune;
 
 /* One side of a direction. */
 struct shm_ring {
-	struct shm_head *shared;      /* NULL: not there yet */
-	enum shm_which in;	      /* that of the next record */
-	const _Atomic uint64_t *next; /* to read: the first word of that */
+	struct shm_head *shared; /* NULL: not there yet */
+	enum shm_which in;	 /* that of the next record, ... */
+	uint8_t *bytes;		 /* ... which are here, ... */
+	size_t size, at;	 /* ... so many, and it begins there */
 	/* head: at the writer what it last saw of it; tail: the writer's alone
 	 */
 	uint64_t head[SHM_RINGS], tail[SHM_RINGS];

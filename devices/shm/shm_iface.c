@@ -145,14 +145,18 @@ static void leave_sleep(struct shm_iface *iface)
 			shm_ring_sleep(conn, false, false);
 }
 
+static bool is_due(const struct shm_iface *iface)
+{
+	return iface->armed || weft_session_busy(&iface->base.session);
+}
+
 /* System calls, not made in each round. */
 static unsigned int poll_sockets(struct shm_iface *iface)
 {
-	const bool due =
-		iface->armed || weft_session_busy(&iface->base.session);
+	const bool due = is_due(iface);
 	uint64_t now;
 
-	if (!due && ++iface->polls < SHM_POLLS)
+	if (!due && iface->polls < SHM_POLLS)
 		return 0;
 	iface->polls = 0;
 	now = weft_now_ns();
@@ -241,9 +245,23 @@ static unsigned int progress_conn(struct shm_conn *conn)
 	return n;
 }
 
-static unsigned int iface_progress(struct weft_iface *base)
+/* Most calls find nothing: they look at each ring, and no more. */
+static bool has_work(struct shm_iface *iface)
 {
-	struct shm_iface *iface = shm_iface(base);
+	struct shm_conn *conn, *tmp;
+
+	if (++iface->polls >= SHM_POLLS || is_due(iface) ||
+	    !weft_list_empty(&iface->engines.list))
+		return true;
+	weft_list_for_each (conn, tmp, &iface->conns, link)
+		if (!conn->still || shm_ring_has_next(conn))
+			return true;
+	return false;
+}
+
+/* Not inlined: has_work() would save registers for it in each call. */
+static __attribute__((noinline)) unsigned int work(struct shm_iface *iface)
+{
 	struct shm_conn *conn, *tmp;
 	unsigned int n = poll_sockets(iface);
 	const bool gpus = !weft_list_empty(&iface->engines.list);
@@ -271,6 +289,16 @@ static unsigned int iface_progress(struct weft_iface *base)
 		n += end_conns(iface);
 	iface->idle = !n;
 	return n;
+}
+
+static unsigned int iface_progress(struct weft_iface *base)
+{
+	struct shm_iface *iface = shm_iface(base);
+
+	if (has_work(iface))
+		return work(iface);
+	iface->idle = true;
+	return 0;
 }
 
 /* ---- sleeping ------------------------------------------------------------ */

@@ -24,36 +24,20 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define RECORD(len) (sizeof(struct shm_record) + (((len) + 15) & ~(size_t)15))
 /* Shorter pieces are not worth one: the rest of the ring is skipped. */
 #define PIECE_MIN 1024u
-
-/* No division: each size is a constant. */
-static size_t offset_of(enum shm_which in, uint64_t pos)
-{
-	switch (in) {
-	case SHM_IN_SMALL:
-		return pos % SHM_SMALL;
-	case SHM_IN_SHORT:
-		return pos % SHM_SHORT;
-	default:
-		return pos % SHM_LONG;
-	}
-}
 
 static uint8_t *bytes_of(const struct shm_ring *ring, enum shm_which which)
 {
 	return (uint8_t *)ring->shared + shm_ring_at(which);
 }
 
-static uint8_t *bytes_at(const struct shm_ring *ring, uint64_t pos)
+void shm_ring_turn_to(struct shm_ring *ring, enum shm_which which, uint64_t pos)
 {
-	return bytes_of(ring, ring->in) + offset_of(ring->in, pos);
-}
-
-static _Atomic uint64_t *word_at(uint8_t *p)
-{
-	return (_Atomic uint64_t *)p;
+	ring->in = which;
+	ring->bytes = bytes_of(ring, which);
+	ring->size = shm_ring_size(which);
+	ring->at = pos % ring->size;
 }
 
 int shm_ring_make(struct shm_ring *ring, int *fd)
@@ -71,7 +55,7 @@ int shm_ring_make(struct shm_ring *ring, int *fd)
 			"cannot set up %u KiB of shared memory for a peer on this host",
 			there >> 10);
 	ring->shared = p;
-	ring->next = word_at(bytes_at(ring, 0));
+	shm_ring_turn_to(ring, SHM_IN_SMALL, 0);
 	return 0;
 }
 
@@ -80,8 +64,10 @@ int shm_ring_map(struct shm_ring *ring, int fd)
 	void *p;
 	int err = weft_memfd_map(fd, SHM_SIZE, PROT_READ | PROT_WRITE, &p);
 
-	if (!err)
+	if (!err) {
 		ring->shared = p;
+		shm_ring_turn_to(ring, SHM_IN_SMALL, 0);
+	}
 	close(fd);
 	return err;
 }
@@ -96,17 +82,21 @@ void shm_ring_close(struct shm_ring *ring)
 
 /* ---- waking -------------------------------------------------------------- */
 
+static void wake(const struct shm_conn *conn)
+{
+	const struct shm_frame f = { SHM_FRAME_MAGIC, SHM_FRAME_WAKE, 0 };
+
+	/* a full socket wakes as well; its reader finds an end */
+	if (atomic_exchange(&conn->tx.shared->sleeping, 0))
+		send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void shm_ring_wake(struct shm_conn *conn)
 {
-	const struct shm_frame wake = { SHM_FRAME_MAGIC, SHM_FRAME_WAKE, 0 };
-	struct shm_head *h = conn->tx.shared;
-
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!atomic_load_explicit(&h->sleeping, memory_order_relaxed) ||
-	    !atomic_exchange(&h->sleeping, 0))
-		return;
-	/* a full socket wakes as well; its reader finds an end */
-	send(conn->fd, &wake, sizeof(wake), MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (atomic_load_explicit(&conn->tx.shared->sleeping,
+				 memory_order_relaxed))
+		wake(conn);
 }
 
 void shm_ring_wake_writer(struct shm_conn *conn)
@@ -126,23 +116,6 @@ void shm_ring_sleep(struct shm_conn *conn, bool on, bool wants)
 }
 
 /* ---- writing ------------------------------------------------------------- */
-
-static size_t to_end(const struct shm_ring *ring, uint64_t pos)
-{
-	return shm_ring_size(ring->in) - offset_of(ring->in, pos);
-}
-
-/* The same for the next record, which may use only a part of the ring. */
-static size_t to_limit(const struct shm_conn *conn)
-{
-	const struct shm_ring *ring = &conn->tx;
-	const size_t at = offset_of(ring->in, ring->tail[ring->in]);
-	const size_t limit = ring->in == SHM_IN_SHORT
-				     ? SHM_SHORT_BEGIN + conn->grown
-				     : shm_ring_size(ring->in);
-
-	return at < limit ? limit - at : 0;
-}
 
 static bool read_head(struct shm_conn *conn, enum shm_which which)
 {
@@ -170,17 +143,17 @@ static bool has_bytes(const struct shm_ring *ring, size_t need)
 {
 	const uint64_t used = ring->tail[ring->in] - ring->head[ring->in];
 
-	return used + need + 2 * RECORD(0) <= shm_ring_size(ring->in);
+	return used + need + 2 * shm_record_size(0) <= ring->size;
 }
 
 /* Bytes of the ring that a record of @len takes, with what is skipped. */
 static size_t taken_by(const struct shm_conn *conn, size_t len)
 {
 	const struct shm_ring *ring = &conn->tx;
-	const size_t need = RECORD(len);
+	const size_t need = shm_record_size(len);
 
-	return need > to_limit(conn) ? need + to_end(ring, ring->tail[ring->in])
-				     : need;
+	return need > shm_ring_to_limit(conn) ? need + shm_ring_to_end(ring)
+					      : need;
 }
 
 bool shm_ring_has_room(struct shm_conn *conn, size_t len)
@@ -197,7 +170,7 @@ static size_t reserve_of(const struct shm_ring *ring)
 	const unsigned int n = ring->in == SHM_IN_SMALL ? 1 : 2;
 
 	/* each may come to the end of the ring */
-	return 2 * n * RECORD(SHM_MAX_MESSAGE);
+	return 2 * n * shm_record_size(SHM_MAX_MESSAGE);
 }
 
 /* What is skipped, after a record of @len, before the ring starts again. */
@@ -205,9 +178,9 @@ static size_t gap_behind(const struct shm_conn *conn, size_t len)
 {
 	const struct shm_ring *ring = &conn->tx;
 
-	if (ring->in != SHM_IN_SHORT || RECORD(len) > to_limit(conn) ||
-	    offset_of(ring->in, ring->head[ring->in]) >
-		    offset_of(ring->in, ring->tail[ring->in]))
+	if (ring->in != SHM_IN_SHORT ||
+	    shm_record_size(len) > shm_ring_to_limit(conn) ||
+	    ring->head[ring->in] % SHM_SHORT > ring->at)
 		return 0;
 	return SHM_SHORT_REST - conn->grown;
 }
@@ -222,11 +195,11 @@ static bool has_bulk(const struct shm_conn *conn, size_t len)
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 {
 	const struct shm_ring *ring = &conn->tx;
-	const size_t end = to_limit(conn);
+	const size_t end = shm_ring_to_limit(conn);
 	size_t n = weft_min(want, ring->in == SHM_IN_SMALL ? SHM_SMALL_PIECE
 							   : SHM_PIECE);
 
-	if (end >= RECORD(weft_min(n, PIECE_MIN)))
+	if (end >= shm_record_size(weft_min(n, PIECE_MIN)))
 		n = weft_min(n, end - sizeof(struct shm_record));
 	/* what is skipped depends on the head, too */
 	if (has_bulk(conn, n) ||
@@ -235,24 +208,18 @@ size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 	return 0;
 }
 
-/* No record is at @pos yet. */
-static void clear_word(const struct shm_ring *ring, uint64_t pos)
-{
-	atomic_store_explicit(word_at(bytes_at(ring, pos)), 0,
-			      memory_order_relaxed);
-}
-
 /* The reader sees it, and all that was written before. */
 static void write_record(struct shm_ring *ring, struct shm_record r)
 {
-	uint8_t *at = bytes_at(ring, ring->tail[ring->in]);
+	uint8_t *at = ring->bytes + ring->at;
 	uint64_t words[2];
 
 	memcpy(words, &r, sizeof(r));
-	ring->tail[ring->in] += RECORD(r.len);
-	clear_word(ring, ring->tail[ring->in]);
+	ring->tail[ring->in] += shm_record_size(r.len);
+	ring->at = shm_ring_behind(ring, r.len);
+	shm_ring_clear(ring, ring->at);
 	memcpy(at + sizeof(words[0]), &words[1], sizeof(words[1]));
-	atomic_store_explicit(word_at(at), words[0], memory_order_release);
+	atomic_store_explicit(shm_word(at), words[0], memory_order_release);
 }
 
 /* Is a larger ring worth its pages? */
@@ -262,23 +229,15 @@ static bool is_busy(const struct shm_conn *conn)
 	       shm_ring_sum(conn->tx.tail) - conn->looked >= SHM_BUSY;
 }
 
-void *shm_ring_begin(struct shm_conn *conn, size_t len)
+void shm_ring_pad(struct shm_conn *conn)
 {
 	struct shm_ring *ring = &conn->tx;
 
-	if (RECORD(len) > to_limit(conn))
-		write_record(ring,
-			     (struct shm_record){
-				     .kind = SHM_PAD,
-				     .len = to_end(ring, ring->tail[ring->in]) -
-					    sizeof(struct shm_record),
-			     });
-	return bytes_at(ring, ring->tail[ring->in]) + sizeof(struct shm_record);
-}
-
-void shm_ring_expect(struct shm_conn *conn, size_t len)
-{
-	clear_word(&conn->tx, conn->tx.tail[conn->tx.in] + RECORD(len));
+	write_record(ring, (struct shm_record){
+				   .kind = SHM_PAD,
+				   .len = shm_ring_to_end(ring) -
+					  sizeof(struct shm_record),
+			   });
 }
 
 void shm_ring_end(struct shm_conn *conn, struct shm_record r)
@@ -309,7 +268,7 @@ static void go_on_in(struct shm_conn *conn, enum shm_which which)
 	write_record(&conn->tx,
 		     (struct shm_record){ .kind = SHM_SWITCH, .id = which });
 	shm_ring_wake(conn);
-	conn->tx.in = which;
+	shm_ring_turn_to(&conn->tx, which, conn->tx.tail[which]);
 	conn->tx_stuck = 0;
 	conn->look_ms = weft_now_ms() + SHM_IDLE_MS;
 	weft_events_wake_at(&conn->iface->base.events, conn->look_ms);
@@ -332,8 +291,7 @@ static bool fill_begin(struct shm_conn *conn)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint8_t *bytes = bytes_of(&conn->tx, SHM_IN_SHORT);
-	const size_t at = offset_of(SHM_IN_SHORT, conn->tx.tail[SHM_IN_SHORT]) &
-			  ~(page - 1);
+	const size_t at = conn->tx.tail[SHM_IN_SHORT] % SHM_SHORT & ~(page - 1);
 
 	if (!weft_memfd_can_fill())
 		return true;
@@ -502,19 +460,18 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data)
 {
 	const struct shm_ring *ring = &conn->rx;
-	const uint64_t head = ring->head[ring->in];
-	uint8_t *at = (uint8_t *)ring->next;
+	uint8_t *at = ring->bytes + ring->at;
 	uint64_t words[2];
 
-	words[0] = atomic_load_explicit(ring->next, memory_order_acquire);
+	words[0] = atomic_load_explicit(shm_word(at), memory_order_acquire);
 	if (!words[0] ||
 	    (conn->hung_up && shm_ring_sum(ring->head) >= conn->rx_end))
 		return 0;
 	memcpy(&words[1], at + sizeof(words[0]), sizeof(words[1]));
 	memcpy(r, words, sizeof(*r));
 	*data = at + sizeof(*r);
-	if (r->len > shm_ring_size(ring->in) ||
-	    RECORD(r->len) > to_end(ring, head))
+	if (r->len > ring->size ||
+	    shm_record_size(r->len) > shm_ring_to_end(ring))
 		return -EPROTO;
 	return 1;
 }
@@ -523,10 +480,10 @@ void shm_ring_release(struct shm_conn *conn, const struct shm_record *r)
 {
 	struct shm_ring *ring = &conn->rx;
 
-	ring->head[ring->in] += RECORD(r->len);
+	ring->head[ring->in] += shm_record_size(r->len);
+	ring->at = shm_ring_behind(ring, r->len);
 	atomic_store_explicit(&ring->shared->head[ring->in],
 			      ring->head[ring->in], memory_order_release);
 	if (r->kind == SHM_SWITCH)
-		ring->in = r->id;
-	ring->next = word_at(bytes_at(ring, ring->head[ring->in]));
+		shm_ring_turn_to(ring, r->id, ring->head[r->id]);
 }

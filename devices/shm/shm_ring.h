@@ -15,6 +15,9 @@ int shm_ring_make(struct shm_ring *ring, int *fd);
  */
 int shm_ring_map(struct shm_ring *ring, int fd);
 void shm_ring_close(struct shm_ring *ring);
+/* The next record is in @which, at @pos. */
+void shm_ring_turn_to(struct shm_ring *ring, enum shm_which which,
+		      uint64_t pos);
 /*
  * Is there room for a record of @len bytes?  -EPROTO: the peer's position is
  * impossible.
@@ -25,14 +28,12 @@ bool shm_ring_has_room(struct shm_conn *conn, size_t len);
  * same, or more, for the next call, if nothing was written.
  */
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
-/* Where @len bytes may be written, if there is room, ... */
-void *shm_ring_begin(struct shm_conn *conn, size_t len);
+/* Skips what is left up to the end of the ring. */
+void shm_ring_pad(struct shm_conn *conn);
 /*
- * ... and, if it will be exactly so many, the peer sees them sooner: the line
- * behind the record comes while they are written ...
+ * What was written to where shm_ring_begin() says becomes a record, which the
+ * peer sees ...
  */
-void shm_ring_expect(struct shm_conn *conn, size_t len);
-/* ... and the record is made, of at most as many, which the peer sees ... */
 void shm_ring_end(struct shm_conn *conn, struct shm_record r);
 /* ... if it is awake: wakes it, after anything that it may wait for. */
 void shm_ring_wake(struct shm_conn *conn);
@@ -78,10 +79,73 @@ static inline size_t shm_ring_size(enum shm_which in)
 				    : SHM_LONG;
 }
 
+/* The first word of a record's header. */
+static inline _Atomic uint64_t *shm_word(uint8_t *p)
+{
+	return (_Atomic uint64_t *)p;
+}
+
+/* Bytes of the ring for a record of @len. */
+static inline size_t shm_record_size(size_t len)
+{
+	return sizeof(struct shm_record) + ((len + 15) & ~(size_t)15);
+}
+
+static inline size_t shm_ring_to_end(const struct shm_ring *ring)
+{
+	return ring->size - ring->at;
+}
+
+/* The same for the next record to write, which may use only a part of it. */
+static inline size_t shm_ring_to_limit(const struct shm_conn *conn)
+{
+	const struct shm_ring *ring = &conn->tx;
+	const size_t limit = ring->in == SHM_IN_SHORT
+				     ? SHM_SHORT_BEGIN + conn->grown
+				     : ring->size;
+
+	return ring->at < limit ? limit - ring->at : 0;
+}
+
+/* Where the record behind one of @len begins: none goes over the end. */
+static inline size_t shm_ring_behind(const struct shm_ring *ring, size_t len)
+{
+	const size_t at = ring->at + shm_record_size(len);
+
+	return at == ring->size ? 0 : at;
+}
+
+/* No record is there yet. */
+static inline void shm_ring_clear(const struct shm_ring *ring, size_t at)
+{
+	atomic_store_explicit(shm_word(ring->bytes + at), 0,
+			      memory_order_relaxed);
+}
+
 /* Is there a record? */
 static inline bool shm_ring_has_next(const struct shm_conn *conn)
 {
-	return atomic_load_explicit(conn->rx.next, memory_order_relaxed);
+	const struct shm_ring *ring = &conn->rx;
+
+	return atomic_load_explicit(shm_word(ring->bytes + ring->at),
+				    memory_order_relaxed);
+}
+
+/* Where at most @len bytes may be written, if there is room, ... */
+static inline void *shm_ring_begin(struct shm_conn *conn, size_t len)
+{
+	if (shm_record_size(len) > shm_ring_to_limit(conn))
+		shm_ring_pad(conn);
+	return conn->tx.bytes + conn->tx.at + sizeof(struct shm_record);
+}
+
+/*
+ * ... and, if it will be exactly so many, the peer sees them sooner: the line
+ * behind the record comes while they are written.
+ */
+static inline void shm_ring_expect(struct shm_conn *conn, size_t len)
+{
+	shm_ring_clear(&conn->tx, shm_ring_behind(&conn->tx, len));
 }
 
 #endif

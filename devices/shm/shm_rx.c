@@ -462,10 +462,10 @@ bool shm_rx_awaits_engines(const struct shm_conn *conn)
 
 unsigned int shm_rx_run(struct shm_conn *conn)
 {
-	const uint64_t end = shm_ring_sum(conn->rx.head) + STEP;
 	struct shm_iface *iface = conn->iface;
 	unsigned int least, n = 0;
 	struct shm_record r;
+	size_t done = 0;
 	uint8_t *data;
 	int ret = 0;
 
@@ -475,12 +475,12 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 		ret = finish_copies(conn, least, &n);
 	/* send what is due first: nothing waits behind it */
 	while (!ret && shm_conn_is_open(conn) && !conn->landing_failed &&
-	       !shm_conn_owes_messages(conn) &&
-	       shm_ring_sum(conn->rx.head) < end && iface->messages > least &&
-	       iface->notices) {
+	       !shm_conn_owes_messages(conn) && done < STEP &&
+	       iface->messages > least && iface->notices) {
 		ret = shm_ring_next(conn, &r, &data);
 		if (ret <= 0)
 			break;
+		done += sizeof(r) + r.len;
 		weft_count_owned(conn->stats, wire_rx_bytes, sizeof(r) + r.len);
 		ret = handle(conn, &r, data);
 		if (ret)
