@@ -23,6 +23,15 @@ static inline size_t weft_max(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
+#define WEFT_COPY_PAGE	4096u
+#define WEFT_COPY_BLOCK 2048u
+static inline bool weft_copy_is_slow(const char *to, const char *from)
+{
+	const size_t past = ((uintptr_t)to - (uintptr_t)from) % WEFT_COPY_PAGE;
+
+	return past && past < 32;
+}
+
 /*
  * memcpy(), as fast wherever the two lie.  glibc before the mend of its bug
  * 30994 copies more than 2112 bytes by `rep movsb` on any processor with FSRM
@@ -30,18 +39,18 @@ static inline size_t weft_max(size_t a, size_t b)
  * 15 to 20 times as long if @to is 1 to 31 bytes past @from modulo
  * WEFT_COPY_PAGE: 64 KiB 22 to 31 us, in blocks 1.5.
  */
-#define WEFT_COPY_PAGE	4096u
-#define WEFT_COPY_BLOCK 2048u
 static inline void weft_copy(void *to, const void *from, size_t n)
 {
-	const size_t past = ((uintptr_t)to - (uintptr_t)from) % WEFT_COPY_PAGE;
-	const bool slow = n > WEFT_COPY_BLOCK && past && past < 32;
-	size_t at = 0;
+	const char *f = from;
+	char *t = to;
 
-	for (; slow && n - at > WEFT_COPY_BLOCK; at += WEFT_COPY_BLOCK)
-		memcpy((char *)to + at, (const char *)from + at,
-		       WEFT_COPY_BLOCK);
-	memcpy((char *)to + at, (const char *)from + at, n - at);
+	while (n > WEFT_COPY_BLOCK && weft_copy_is_slow(t, f)) {
+		memcpy(t, f, WEFT_COPY_BLOCK);
+		t += WEFT_COPY_BLOCK;
+		f += WEFT_COPY_BLOCK;
+		n -= WEFT_COPY_BLOCK;
+	}
+	memcpy(t, f, n);
 }
 
 /* Overwrite @p, even if the compiler sees no later reader. */

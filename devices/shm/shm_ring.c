@@ -454,36 +454,3 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 		watch_short(conn, wants);
 	}
 }
-
-/* ---- reading ------------------------------------------------------------- */
-
-int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data)
-{
-	const struct shm_ring *ring = &conn->rx;
-	uint8_t *at = ring->bytes + ring->at;
-	uint64_t words[2];
-
-	words[0] = atomic_load_explicit(shm_word(at), memory_order_acquire);
-	if (!words[0] ||
-	    (conn->hung_up && shm_ring_sum(ring->head) >= conn->rx_end))
-		return 0;
-	memcpy(&words[1], at + sizeof(words[0]), sizeof(words[1]));
-	memcpy(r, words, sizeof(*r));
-	*data = at + sizeof(*r);
-	if (r->len > ring->size ||
-	    shm_record_size(r->len) > shm_ring_to_end(ring))
-		return -EPROTO;
-	return 1;
-}
-
-void shm_ring_release(struct shm_conn *conn, const struct shm_record *r)
-{
-	struct shm_ring *ring = &conn->rx;
-
-	ring->head[ring->in] += shm_record_size(r->len);
-	ring->at = shm_ring_behind(ring, r->len);
-	atomic_store_explicit(&ring->shared->head[ring->in],
-			      ring->head[ring->in], memory_order_release);
-	if (r->kind == SHM_SWITCH)
-		shm_ring_turn_to(ring, r->id, ring->head[r->id]);
-}

@@ -3,6 +3,9 @@
 #ifndef WEFT_DEVICES_SHM_RING_H
 #define WEFT_DEVICES_SHM_RING_H
 
+#include <errno.h>
+#include <string.h>
+
 #include "devices/shm/shm.h"
 
 /*
@@ -49,10 +52,6 @@ void shm_ring_tick(struct shm_conn *conn, uint64_t now);
 void shm_ring_drop_counts(struct shm_conn *conn);
 /* Bytes that the peer has read and handled. */
 uint64_t shm_ring_read(const struct shm_conn *conn);
-/* 1: *@r is the next record, *@data its bytes; 0: none; -EPROTO. */
-int shm_ring_next(struct shm_conn *conn, struct shm_record *r, uint8_t **data);
-/* Lets the peer overwrite it. */
-void shm_ring_release(struct shm_conn *conn, const struct shm_record *r);
 /* Wakes a peer that waits for what was released. */
 void shm_ring_wake_writer(struct shm_conn *conn);
 /* Before the caller sleeps, perhaps until the peer has read; and after it. */
@@ -146,6 +145,41 @@ static inline void *shm_ring_begin(struct shm_conn *conn, size_t len)
 static inline void shm_ring_expect(struct shm_conn *conn, size_t len)
 {
 	shm_ring_clear(&conn->tx, shm_ring_behind(&conn->tx, len));
+}
+
+/* 1: *@r is the next record, *@data its bytes; 0: none; -EPROTO. */
+static inline int shm_ring_next(struct shm_conn *conn, struct shm_record *r,
+				uint8_t **data)
+{
+	const struct shm_ring *ring = &conn->rx;
+	uint8_t *at = ring->bytes + ring->at;
+	uint64_t words[2];
+
+	words[0] = atomic_load_explicit(shm_word(at), memory_order_acquire);
+	if (!words[0] ||
+	    (conn->hung_up && shm_ring_sum(ring->head) >= conn->rx_end))
+		return 0;
+	memcpy(&words[1], at + sizeof(words[0]), sizeof(words[1]));
+	memcpy(r, words, sizeof(*r));
+	*data = at + sizeof(*r);
+	if (r->len > ring->size ||
+	    shm_record_size(r->len) > shm_ring_to_end(ring))
+		return -EPROTO;
+	return 1;
+}
+
+/* Lets the peer overwrite it. */
+static inline void shm_ring_release(struct shm_conn *conn,
+				    const struct shm_record *r)
+{
+	struct shm_ring *ring = &conn->rx;
+
+	ring->head[ring->in] += shm_record_size(r->len);
+	ring->at = shm_ring_behind(ring, r->len);
+	atomic_store_explicit(&ring->shared->head[ring->in],
+			      ring->head[ring->in], memory_order_release);
+	if (r->kind == SHM_SWITCH)
+		shm_ring_turn_to(ring, r->id, ring->head[r->id]);
 }
 
 #endif
