@@ -23,6 +23,7 @@ static inline size_t weft_max(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
+/* See weft_copy(). */
 #define WEFT_COPY_PAGE	4096u
 #define WEFT_COPY_BLOCK 2048u
 static inline bool weft_copy_is_slow(const char *to, const char *from)

@@ -60,6 +60,8 @@ void weft_ep_cancel(struct weft_ep *ep);
 
 /* Copies all entries to @dest. */
 void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt);
+/* The connection of a live endpoint, or NULL. */
+struct weft_conn *weft_ep_conn(struct weft_ep *ep);
 /* Completes flushes, calls on_ready(); returns how many of both. */
 unsigned int weft_ep_notify(struct weft_conn *conn);
 /*
@@ -75,14 +77,6 @@ void weft_ep_failed(struct weft_conn *conn);
 static inline struct weft_base_ep *weft_base_ep(struct weft_ep *e)
 {
 	return container_of(e, struct weft_base_ep, ep);
-}
-
-/* The connection of a live endpoint, or NULL. */
-static inline struct weft_conn *weft_ep_conn(struct weft_ep *e)
-{
-	const struct weft_base_ep *ep = weft_base_ep(e);
-
-	return ep->err ? NULL : ep->conn;
 }
 
 /*

@@ -9,11 +9,11 @@
  *                 -> windows (the same for GPU memory, once there is some)
  *         -> engines (of GPUs, likewise)
  *
- * To read: shm_proto.h; shm_ring.c writes and reads records; shm_tx.c makes
- * records of transfers; shm_rx.c lands those of the peer; shm_conn.c joins and
- * ends a connection; shm_ep.c and shm_iface.c are the contract.  GPU memory:
- * shm_window.c has the windows, shm_stage.c fills them ahead of the records,
- * shm_place.c has them emptied.
+ * To read: shm_proto.h; shm_ring.h writes and reads records, shm_ring.c has the
+ * rings; shm_tx.c makes records of transfers; shm_rx.c lands those of the peer;
+ * shm_conn.c joins and ends a connection; shm_ep.c and shm_iface.c are the
+ * contract.  GPU memory: shm_window.c has the windows, shm_stage.c fills them
+ * ahead of the records, shm_place.c has them emptied.
  *
  * Bytes are copied twice, into the ring by the source and out of it by the
  * target, both at the same time.  Memory named by a peer may be unmapped by
@@ -55,9 +55,14 @@ extern struct shm_tune shm_tune;
 /* One side of a direction. */
 struct shm_ring {
 	struct shm_head *shared; /* NULL: not there yet */
-	enum shm_which in;	 /* that of the next record, ... */
-	uint8_t *bytes;		 /* ... which are here, ... */
-	size_t size, at;	 /* ... so many, and it begins there */
+	/*
+	 * Where the next record begins, bytes[at] of the ring `in`: at its
+	 * tail, to read at its head, modulo its size.  Set by
+	 * shm_ring_turn_to().
+	 */
+	enum shm_which in;
+	uint8_t *bytes;
+	size_t size, at;
 	/* head: at the writer what it last saw of it; tail: the writer's alone
 	 */
 	uint64_t head[SHM_RINGS], tail[SHM_RINGS];

@@ -118,7 +118,7 @@ static void send_message(struct shm_conn *conn, uint8_t id, size_t len)
 int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int n)
 {
-	struct shm_conn *conn = live_conn(ep);
+	struct shm_conn *conn;
 	size_t len;
 	void *to;
 	int err;
@@ -126,6 +126,7 @@ int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 	err = weft_ep_check_message(weft_base_ep(ep), iov, n, &len);
 	if (err)
 		return err;
+	conn = shm_conn(weft_ep_conn(ep));
 	to = shm_ring_begin(conn, len);
 	shm_ring_expect(conn, len);
 	weft_iov_copy(to, iov, n);
@@ -136,13 +137,14 @@ int shm_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 ssize_t shm_ep_message_pack(struct weft_ep *ep, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg)
 {
-	struct shm_conn *conn = live_conn(ep);
+	struct shm_conn *conn;
 	size_t len;
 	int err;
 
 	err = weft_ep_check(weft_base_ep(ep), 0, 0);
 	if (err)
 		return err;
+	conn = shm_conn(weft_ep_conn(ep));
 	len = pack(shm_ring_begin(conn, SHM_MAX_MESSAGE), arg);
 	send_message(conn, id, len);
 	return len;

@@ -259,7 +259,7 @@ static bool has_work(struct shm_iface *iface)
 	return false;
 }
 
-/* Not inlined: has_work() would save registers for it in each call. */
+/* Inlined, it would make iface_progress() save registers in each call. */
 static __attribute__((noinline)) unsigned int work(struct shm_iface *iface)
 {
 	struct shm_conn *conn, *tmp;

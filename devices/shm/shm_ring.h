@@ -22,8 +22,8 @@ void shm_ring_close(struct shm_ring *ring);
 void shm_ring_turn_to(struct shm_ring *ring, enum shm_which which,
 		      uint64_t pos);
 /*
- * Is there room for a record of @len bytes?  -EPROTO: the peer's position is
- * impossible.
+ * Is there room for a record of @len bytes?  If the peer's position is
+ * impossible, there is none, and the connection breaks with -EPROTO.
  */
 bool shm_ring_has_room(struct shm_conn *conn, size_t len);
 /*
@@ -90,12 +90,13 @@ static inline size_t shm_record_size(size_t len)
 	return sizeof(struct shm_record) + ((len + 15) & ~(size_t)15);
 }
 
+/* Bytes from where the next record begins up to the end of the ring. */
 static inline size_t shm_ring_to_end(const struct shm_ring *ring)
 {
 	return ring->size - ring->at;
 }
 
-/* The same for the next record to write, which may use only a part of it. */
+/* The same at the writer, who may use only a part of the ring. */
 static inline size_t shm_ring_to_limit(const struct shm_conn *conn)
 {
 	const struct shm_ring *ring = &conn->tx;

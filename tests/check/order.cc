@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The protocol of devices/shm/shm_ring.c, for Relacy, which runs two threads in each
-// order with at most four changes at will between them, and lets each load see each
-// value that C11 allows but for loads that see the future.  What it shows: no byte is
-// read before it is written or after it is overwritten, none is written while it is
-// read, and neither side sleeps beside work.  What it does not: that longer runs do the
-// same, that compilers keep to C11, and that the sources are this.
+// The protocol of devices/shm/shm_ring.c and shm_ring.h, for Relacy, which runs two
+// threads in each order with at most four changes at will between them, and lets each
+// load see each value that C11 allows but for loads that see the future.  What it shows:
+// no byte is read before it is written or after it is overwritten, none is written while
+// it is read, and neither side sleeps beside work.  What it does not: that longer runs
+// do the same, that compilers keep to C11, and that the sources are this.
 // tests/check/order.sh compares the orders in both; write_byte() and what read_record()
 // asserts are the caller's.
 #include <relacy/relacy.hpp>
@@ -129,8 +129,18 @@ struct ring : test_suite<ring, 2> {
 		for (unsigned i = 1; i <= len_of(n); i++)
 			write_byte(at + i, header_of(n) + 100 * i);
 		tail += 1 + len_of(n);
-		word[tail % RING].store(0, memory_order_relaxed);
+		clear(tail);
 		word[at % RING].store(header_of(n), memory_order_release);
+	}
+
+	void clear(unsigned at)
+	{
+		word[at % RING].store(0, memory_order_relaxed);
+	}
+
+	bool has_next()
+	{
+		return word[next % RING].load(memory_order_relaxed);
 	}
 
 	bool read_record(unsigned n)
@@ -150,11 +160,6 @@ struct ring : test_suite<ring, 2> {
 		next += 1 + len_of(n);
 		head.store(next, memory_order_release);
 		wake_writer();
-	}
-
-	bool has_next()
-	{
-		return word[next % RING].load(memory_order_relaxed);
 	}
 
 	void write_all()

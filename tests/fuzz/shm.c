@@ -79,10 +79,9 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 {
 	struct shm_record r = { 0 };
 	struct shm_op op = { 0 };
-	const enum shm_which in = conn->tx.in;
-	const size_t size = shm_ring_size(in);
-	uint8_t *bytes = (uint8_t *)conn->tx.shared + shm_ring_at(in);
-	size_t at = conn->tx.tail[in] % size, room;
+	struct shm_ring *ring = &conn->tx;
+	uint8_t *at = ring->bytes + ring->at;
+	enum shm_which in = ring->in;
 
 	memcpy(&r, p, weft_min(n, sizeof(r)));
 	p += weft_min(n, sizeof(r));
@@ -93,23 +92,23 @@ static void say_record(struct shm_conn *conn, uint8_t control, const uint8_t *p,
 		r.kind = r.kind % (SHM_KINDS - 1) + 1;
 	if (control & 8 && r.status > 0)
 		r.status = -r.status;
-	room = sizeof(r) + ((n + 15) & ~(size_t)15);
-	if (room > size - at)
+	if (shm_record_size(n) > shm_ring_to_end(ring))
 		return; /* no need of the other end */
-	memcpy(bytes + at, &r, sizeof(r));
-	memcpy(bytes + at + sizeof(r), p, n);
-	memset(bytes + (at + room) % size, 0, sizeof(uint64_t));
+	memcpy(at, &r, sizeof(r));
+	memcpy(at + sizeof(r), p, n);
+	shm_ring_clear(ring, shm_ring_behind(ring, n));
 	if (control & 4 && n >= sizeof(op)) {
 		memcpy(&op, p, sizeof(op));
 		op.slot = victim.mem->rkey.slot;
 		op.generation = victim.mem->rkey.generation;
 		op.token = victim.mem->rkey.token;
 		op.addr = (uintptr_t)victim_memory + op.addr % VICTIM_MEMORY;
-		memcpy(bytes + at + sizeof(r), &op, sizeof(op));
+		memcpy(at + sizeof(r), &op, sizeof(op));
 	}
-	conn->tx.tail[in] += room;
+	ring->tail[in] += shm_record_size(n);
 	if (r.kind == SHM_SWITCH && r.id < SHM_RINGS)
-		conn->tx.in = r.id;
+		in = r.id;
+	shm_ring_turn_to(ring, in, ring->tail[in]);
 }
 
 static void say_frame(struct shm_conn *conn, uint8_t control, const uint8_t *p,
