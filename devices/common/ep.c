@@ -13,21 +13,16 @@ struct flush {
 	uint64_t sent; /* before it */
 };
 
-static const struct weft_ep_ops *ops_of(const struct weft_base_ep *ep)
-{
-	return weft_base(ep->ep.iface)->ep_ops;
-}
-
 static uint64_t count_sent(const struct weft_base_ep *ep)
 {
-	const struct weft_ep_ops *ops = ops_of(ep);
+	const struct weft_ep_ops *ops = weft_ep_ops_of(ep);
 
 	return ops->sent ? ops->sent(ep->conn) : 0;
 }
 
 static bool is_flushed(struct weft_base_ep *ep, uint64_t sent)
 {
-	return ops_of(ep)->is_flushed(ep->conn, sent);
+	return weft_ep_ops_of(ep)->is_flushed(ep->conn, sent);
 }
 
 /*
@@ -101,7 +96,7 @@ void weft_ep_cancel(struct weft_ep *base)
 		return;
 	ep->err = -ECANCELED; /* refuse what a done() starts */
 	ep->conn->ready_owed = false;
-	ops_of(ep)->cancel(ep->conn);
+	weft_ep_ops_of(ep)->cancel(ep->conn);
 	end_flushes(ep, false, -ECANCELED);
 }
 
@@ -112,7 +107,7 @@ void weft_ep_destroy(struct weft_ep *base)
 	weft_ep_cancel(base);
 	if (ep->conn) {
 		ep->conn->ep = NULL;
-		ops_of(ep)->leave(ep->conn);
+		weft_ep_ops_of(ep)->leave(ep->conn);
 	}
 	weft_ep_number_release(&weft_base(base->iface)->numbers, ep->numbers);
 	free(ep);
@@ -130,7 +125,7 @@ bool weft_ep_ready(struct weft_ep *base)
 	struct weft_base_ep *ep = weft_base_ep(base);
 
 	/* a dead endpoint returns its error, never -EAGAIN */
-	if (ep->err || ops_of(ep)->is_ready(ep->conn))
+	if (ep->err || weft_ep_ops_of(ep)->is_ready(ep->conn))
 		return true;
 	ep->conn->ready_owed = true;
 	return false;
@@ -179,7 +174,7 @@ unsigned int weft_ep_notify(struct weft_conn *conn)
 		return 0;
 	n = end_flushes(ep, true, 0);
 	if (conn->ep != ep || ep->err || !conn->ready_owed ||
-	    !ops_of(ep)->is_ready(conn))
+	    !weft_ep_ops_of(ep)->is_ready(conn))
 		return n;
 	conn->ready_owed = false;
 	cb = &ep->ep.iface->cb;

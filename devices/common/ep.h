@@ -79,6 +79,12 @@ static inline struct weft_base_ep *weft_base_ep(struct weft_ep *e)
 	return container_of(e, struct weft_base_ep, ep);
 }
 
+static inline const struct weft_ep_ops *
+weft_ep_ops_of(const struct weft_base_ep *ep)
+{
+	return weft_base(ep->ep.iface)->ep_ops;
+}
+
 /*
  * May an operation with @iovcnt entries, or a message of @len bytes (else 0),
  * start?  0; the endpoint's error; -EMSGSIZE; -EAGAIN, and on_ready() follows.
@@ -86,7 +92,7 @@ static inline struct weft_base_ep *weft_base_ep(struct weft_ep *e)
 static inline int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt,
 				size_t len)
 {
-	const struct weft_ep_ops *ops = weft_base(ep->ep.iface)->ep_ops;
+	const struct weft_ep_ops *ops = weft_ep_ops_of(ep);
 
 	if (ep->err)
 		return ep->err;

@@ -177,7 +177,7 @@ static int start(struct weft_ep *ep, enum shm_transfer_kind kind,
 		 const void *packed, const struct weft_notify *notify,
 		 struct weft_op *op)
 {
-	struct shm_conn *conn = live_conn(ep);
+	struct shm_conn *conn;
 	struct weft_cuda_ptr where[SHM_MAX_IOV];
 	struct weft_rkey key;
 	struct shm_op what;
@@ -188,6 +188,7 @@ static int start(struct weft_ep *ep, enum shm_transfer_kind kind,
 	err = weft_ep_check(weft_base_ep(ep), n, 0);
 	if (err)
 		return err;
+	conn = shm_conn(weft_ep_conn(ep));
 	gpus = locate(iov, n, where);
 	if (gpus < 0)
 		return gpus;

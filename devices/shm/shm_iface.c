@@ -245,6 +245,12 @@ static unsigned int progress_conn(struct shm_conn *conn)
 	return n;
 }
 
+/* Of a connection that is still only a record is work. */
+static bool needs_progress(const struct shm_conn *conn)
+{
+	return !conn->still || shm_ring_has_next(conn);
+}
+
 /* Most calls find nothing: they look at each ring, and no more. */
 static bool has_work(struct shm_iface *iface)
 {
@@ -254,7 +260,7 @@ static bool has_work(struct shm_iface *iface)
 	    !weft_list_empty(&iface->engines.list))
 		return true;
 	weft_list_for_each (conn, tmp, &iface->conns, link)
-		if (!conn->still || shm_ring_has_next(conn))
+		if (needs_progress(conn))
 			return true;
 	return false;
 }
@@ -271,7 +277,7 @@ static __attribute__((noinline)) unsigned int work(struct shm_iface *iface)
 		n += weft_copy_poll(&iface->engines);
 	iface->messages = iface->notices = WEFT_PROGRESS_MAX;
 	weft_list_for_each (conn, tmp, &iface->conns, link) {
-		if (conn->still && !shm_ring_has_next(conn))
+		if (!needs_progress(conn))
 			continue;
 		n += progress_conn(conn);
 		ends |= may_end(conn);

@@ -97,14 +97,15 @@ bool tcp_ep_unsent(struct weft_ep *base)
 int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 		   unsigned int iovcnt)
 {
-	struct tcp_conn *conn = tcp_live_conn(base);
 	struct tcp_failure unreadable = { .what = "message" };
+	struct tcp_conn *conn;
 	size_t len;
 	int err;
 
 	err = weft_ep_check_message(weft_base_ep(base), iov, iovcnt, &len);
 	if (err)
 		return err;
+	conn = tcp_conn(weft_ep_conn(base));
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, iov,
 			    iovcnt, len);
 	if (err == -EFAULT) {
@@ -122,11 +123,12 @@ ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg)
 {
 	int err = weft_ep_check(weft_base_ep(base), 0, 0);
-	struct tcp_conn *conn = tcp_live_conn(base);
+	struct tcp_conn *conn;
 	struct iovec iov;
 
 	if (err)
 		return err;
+	conn = tcp_conn(weft_ep_conn(base));
 	iov.iov_base = conn->iface->txbuf;
 	iov.iov_len = pack(iov.iov_base, arg);
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, &iov, 1,

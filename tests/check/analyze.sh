@@ -26,7 +26,6 @@ gcc ucx_tl/resolve.c analyzer-use-of-uninitialized-value: memcpy() reads all of 
 gcc devices/ib/ib_mem.c analyzer-null-dereference: dev[i] is set where mr[i] is
 gcc devices/common/region.c analyzer-null-dereference: a slot that was taken has a block
 gcc devices/nvlink/nvl_part.c analyzer-use-of-uninitialized-value: what a function returned
-gcc devices/tcp/tcp_ep.c analyzer-null-dereference: without an error there is one
 cppcheck host/samehost.c resourceLeak: stays open, for its lock
 cppcheck devices/local/folder.c resourceLeak: is returned
 cppcheck util/drivers/nvml.c resourceLeak: stays loaded
