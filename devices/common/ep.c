@@ -131,6 +131,18 @@ bool weft_ep_ready(struct weft_ep *base)
 	return false;
 }
 
+/* 8 to 16 bytes, as UCP's headers have, take less time than a call of memcpy().
+ */
+static void copy_piece(uint8_t *to, const uint8_t *from, size_t n)
+{
+	if (n < 8 || n > 16) {
+		weft_copy(to, from, n);
+		return;
+	}
+	memcpy(to, from, 8);
+	memcpy(to + n - 8, from + n - 8, 8);
+}
+
 void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt)
 {
 	uint8_t *p = dest;
@@ -138,7 +150,7 @@ void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt)
 	/* an empty piece may have no address at all */
 	for (; iovcnt--; p += iov++->iov_len)
 		if (iov->iov_len)
-			weft_copy(p, iov->iov_base, iov->iov_len);
+			copy_piece(p, iov->iov_base, iov->iov_len);
 }
 
 int weft_ep_flush(struct weft_ep *base, struct weft_op *op)
