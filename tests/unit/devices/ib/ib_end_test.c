@@ -90,7 +90,6 @@ Test(ib_end, pending_put_fails_if_the_peer_closes, .init = begin, .fini = end,
 {
 	struct wait_op put = WAIT_OP;
 	struct wait_op flush = WAIT_OP;
-	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_iov iov = { src, LEN, NULL };
 	struct weft_mem *mem;
 	uint8_t key[WEFT_RKEY_MAX];
@@ -99,7 +98,7 @@ Test(ib_end, pending_put_fails_if_the_peer_closes, .init = begin, .fini = end,
 	weft_settings_reset();
 	pair_up();
 	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
-	cr_assert(zero(int, put_all(src, dst, mem))); /* the key is known */
+	cr_assert(zero(int, put_all(mem))); /* the key is known */
 	ib->mem_pack(mem, &key);
 	fake_verbs_cut(true);
 	cr_assert(
@@ -117,8 +116,6 @@ Test(ib_end, pending_put_fails_if_the_peer_closes, .init = begin, .fini = end,
 	fake_verbs_cut(false);
 	ib->mem_release(mem);
 	pair_down();
-	free(src);
-	free(dst);
 }
 
 static void rogue_turn(struct side *rogue, unsigned int times)
@@ -220,24 +217,21 @@ Test(ib_end, missing_device_or_port_is_enodev, .init = begin, .fini = end)
 Test(ib_end, registration_before_the_first_device_works, .init = begin,
      .fini = end, .timeout = 120)
 {
-	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_mem *mem;
 
 	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
 	pair_up();
-	cr_expect(zero(int, put_all(src, dst, mem)));
+	cr_expect(zero(int, put_all(mem)));
 	cr_expect(zero(int, memcmp(src, dst, LEN)));
 	side_close(&a);
 	side_close(&b);
 	/* the registration keeps its device, and goes on with it */
 	pair_up();
 	memset(src, 9, LEN);
-	cr_expect(zero(int, put_all(src, dst, mem)));
+	cr_expect(zero(int, put_all(mem)));
 	cr_expect(zero(int, memcmp(src, dst, LEN)));
 	ib->mem_release(mem);
 	pair_down();
-	free(src);
-	free(dst);
 }
 
 /*
@@ -247,7 +241,6 @@ Test(ib_end, registration_before_the_first_device_works, .init = begin,
 Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
      .fini = end, .timeout = 120)
 {
-	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_mem *mem;
 
 	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
@@ -257,7 +250,7 @@ Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
 	dial_both();
 	cr_assert(until(ib->ready(a.ep) && ib->ready(b.ep)));
 	fake_verbs_fail_call("reg_mr");
-	cr_expect(eq(int, put_all(src, dst, mem), -EACCES));
+	cr_expect(eq(int, put_all(mem), -EACCES));
 	cr_expect(eq(str, (char *)fake_verbs_failed(), "reg_mr"));
 	cr_expect(yes(strstr(logged,
 			     "with 'fake1'; raise the limit with 'ulimit -l'")),
@@ -269,15 +262,12 @@ Test(ib_end, failed_late_registration_refuses_the_put, .init = begin,
 	cr_expect(until(a.errors && b.errors), "%s", logged);
 	ib->mem_release(mem);
 	pair_down();
-	free(src);
-	free(dst);
 }
 
 /* Memory registered by the caller is not registered again per transfer. */
 Test(ib_end, registered_memory_is_not_registered_again, .init = begin,
      .fini = end, .timeout = 120)
 {
-	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_mem *from, *to;
 	struct weft_iov iov = { src, LEN, NULL };
 	struct wait_op w;
@@ -309,8 +299,6 @@ Test(ib_end, registered_memory_is_not_registered_again, .init = begin,
 	ib->mem_release(from);
 	ib->mem_release(to);
 	pair_down();
-	free(src);
-	free(dst);
 }
 
 #define MAPPED	 "0000:0000:0000:0000:0000:ffff:7f00:000"

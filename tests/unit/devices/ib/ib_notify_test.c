@@ -6,9 +6,8 @@
 #include "util/drivers/verbs.h"
 
 #define PUTS 24 /* under way together */
-#define UNIT 150000
+#define UNIT (LEN / PUTS)
 
-static uint8_t *src, *dst;
 static struct weft_mem *mem;
 static uint8_t key[WEFT_RKEY_MAX];
 static struct wait_op ops[PUTS];
@@ -17,13 +16,10 @@ static unsigned int notified, wrong;
 static void up(void)
 {
 	begin();
-	src = malloc(PUTS * UNIT);
-	dst = malloc(PUTS * UNIT);
 	memset(ops, 0, sizeof(ops));
 	notified = wrong = 0;
 	pair_up();
-	cr_assert(zero(
-		int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST, &mem)));
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
 	ib->mem_pack(mem, &key);
 }
 
@@ -31,8 +27,6 @@ static void down(void)
 {
 	ib->mem_release(mem);
 	pair_down();
-	free(src);
-	free(dst);
 	end();
 }
 
@@ -40,9 +34,9 @@ static void fill(unsigned int round)
 {
 	size_t i;
 
-	for (i = 0; i < PUTS * UNIT; i++)
+	for (i = 0; i < LEN; i++)
 		src[i] = (uint8_t)(i / 7 + i / 4099 + round);
-	memset(dst, 0xa5, PUTS * UNIT);
+	memset(dst, 0xa5, LEN);
 }
 
 /* The @i-th put, of @len bytes of the @i-th unit. */
@@ -159,8 +153,7 @@ static void revoke_under(const struct weft_notify *notify)
 	cr_expect(yes(strstr(logged, "'fake0:1' lost its peer")), "%s", logged);
 	cr_expect(yes(strstr(logged, "'fake1:1' lost its peer")), "%s", logged);
 	cr_expect(zero(uint, notified));
-	cr_assert(zero(
-		int, ib->mem_register(dst, PUTS * UNIT, WEFT_MEM_HOST, &mem)));
+	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
 	down();
 }
 

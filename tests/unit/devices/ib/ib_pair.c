@@ -4,6 +4,7 @@
 const struct weft_dev_ops *const ib = &weft_ib_ops;
 
 bool disorder;
+uint8_t src[LEN], dst[LEN];
 
 static void on_number(struct side *s, uint8_t id, void *data, size_t len)
 {
@@ -29,6 +30,8 @@ void begin(void)
 	weft_settings_reset();
 	log_keep();
 	fake_verbs_begin();
+	memset(src, 7, LEN);
+	memset(dst, 0, LEN);
 }
 
 void end(void)
@@ -69,15 +72,7 @@ int send_number(struct side *s, uint32_t n)
 	return ib->message(s->ep, 1, &iov, 1);
 }
 
-uint8_t *buffer(uint8_t value)
-{
-	uint8_t *p = malloc(LEN);
-
-	memset(p, value, LEN);
-	return p;
-}
-
-int put_all(uint8_t *src, uint8_t *dst, struct weft_mem *mem)
+int put_all(struct weft_mem *mem)
 {
 	struct weft_iov iov = { src, LEN, NULL };
 	struct wait_op w = WAIT_OP;

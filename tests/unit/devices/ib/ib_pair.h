@@ -13,6 +13,7 @@
 
 extern const struct weft_dev_ops *const ib;
 extern bool disorder; /* a side received numbers in another order */
+extern uint8_t src[LEN], dst[LEN]; /* begin() fills them with 7 and 0 */
 
 void begin(void);
 void end(void);
@@ -23,9 +24,9 @@ void pair_down(void);
 void nothing_lives(const char *when);
 /* Messages carry their number, from 0 on. */
 int send_number(struct side *s, uint32_t n);
-uint8_t *buffer(uint8_t value);
-/* Puts all of @src from a to b; its status, or why it was not taken. */
-int put_all(uint8_t *src, uint8_t *dst, struct weft_mem *mem);
+/* Puts all of src, of a, into dst, of b; its status, or why it was not taken.
+ */
+int put_all(struct weft_mem *mem);
 /* Without inline data is as good. */
 bool unneeded(const char *call);
 /* That, and what gives something back at the end. */

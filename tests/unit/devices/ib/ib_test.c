@@ -13,10 +13,10 @@
 /* Opens, connects, puts, sends and closes; the number of errors reported. */
 static unsigned int life(void)
 {
-	uint8_t *src = buffer(1), *dst = buffer(0);
 	struct weft_mem *mem = NULL;
 	unsigned int errors = 0;
 
+	memset(dst, 0, LEN);
 	a.iface = b.iface = NULL;
 	a.ep = b.ep = NULL;
 	if (open_side(&a, "fake0:1") || open_side(&b, "fake1:1") ||
@@ -29,7 +29,7 @@ static unsigned int life(void)
 	if (!errors && ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem))
 		errors++;
 	if (mem) {
-		if (put_all(src, dst, mem))
+		if (put_all(mem))
 			errors++;
 		else
 			cr_expect(zero(int, memcmp(src, dst, LEN)));
@@ -44,8 +44,6 @@ static unsigned int life(void)
 	if (!errors && until(b.errors))
 		errors += b.error != -ESHUTDOWN;
 	side_close(&b);
-	free(src);
-	free(dst);
 	return errors;
 }
 
@@ -294,14 +292,13 @@ Test(ib, put_is_cancelled_if_the_qp_cannot_be_moved_to_error, .init = begin,
      .fini = end, .timeout = 120)
 {
 	struct wait_op w = WAIT_OP;
-	uint8_t *src = buffer(7), *dst = buffer(0);
 	struct weft_iov iov = { src, LEN, NULL };
 	uint8_t key[WEFT_RKEY_MAX];
 	struct weft_mem *mem;
 
 	pair_up();
 	cr_assert(zero(int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
-	cr_assert(zero(int, put_all(src, dst, mem)));
+	cr_assert(zero(int, put_all(mem)));
 	ib->mem_pack(mem, &key);
 	fake_verbs_cut(true);
 	cr_assert(eq(int,
@@ -320,8 +317,6 @@ Test(ib, put_is_cancelled_if_the_qp_cannot_be_moved_to_error, .init = begin,
 	cr_expect(until(b.errors));
 	ib->mem_release(mem);
 	pair_down();
-	free(src);
-	free(dst);
 }
 
 /* ---- errors of the adapter ---------------------------------------------- */
@@ -353,7 +348,6 @@ static const struct weft_counters *stats_of(struct side *s)
 Test(ib, each_completion_error_gives_its_errno, .init = begin, .fini = end,
      .timeout = 120)
 {
-	uint8_t *src = buffer(7), *dst = buffer(0);
 	const struct weft_counters *stats;
 	struct weft_mem *mem;
 	size_t i;
@@ -363,11 +357,11 @@ Test(ib, each_completion_error_gives_its_errno, .init = begin, .fini = end,
 		pair_up();
 		cr_assert(zero(
 			int, ib->mem_register(dst, LEN, WEFT_MEM_HOST, &mem)));
-		cr_expect(zero(int, put_all(src, dst, mem)));
+		cr_expect(zero(int, put_all(mem)));
 		stats = stats_of(&a);
 		fake_verbs_next_status(statuses[i].status);
-		cr_expect(eq(int, put_all(src, dst, mem), statuses[i].put),
-			  "status %d", statuses[i].status);
+		cr_expect(eq(int, put_all(mem), statuses[i].put), "status %d",
+			  statuses[i].status);
 		cr_expect(until(a.errors && b.errors));
 		cr_expect(eq(ulong, stats->tx_puts, 1), "the first alone");
 		cr_expect(eq(int, a.error, statuses[i].error));
@@ -384,8 +378,6 @@ Test(ib, each_completion_error_gives_its_errno, .init = begin, .fini = end,
 		ib->mem_release(mem);
 		pair_down();
 	}
-	free(src);
-	free(dst);
 }
 
 /* ---- faults of the network ---------------------------------------------- */
