@@ -251,21 +251,7 @@ static bool needs_progress(const struct shm_conn *conn)
 	return !conn->still || shm_ring_has_next(conn);
 }
 
-/* Most calls find nothing: they look at each ring, and no more. */
-static bool has_work(struct shm_iface *iface)
-{
-	struct shm_conn *conn, *tmp;
-
-	if (++iface->polls >= SHM_POLLS || is_due(iface) ||
-	    !weft_list_empty(&iface->engines.list))
-		return true;
-	weft_list_for_each (conn, tmp, &iface->conns, link)
-		if (needs_progress(conn))
-			return true;
-	return false;
-}
-
-/* Inlined, it would make iface_progress() save registers in each call. */
+/* Inlined, its registers would be saved in each call of iface_progress(). */
 static __attribute__((noinline)) unsigned int work(struct shm_iface *iface)
 {
 	struct shm_conn *conn, *tmp;
@@ -297,12 +283,27 @@ static __attribute__((noinline)) unsigned int work(struct shm_iface *iface)
 	return n;
 }
 
+/*
+ * Most calls find nothing: they look at each ring, and no more.  A reader that
+ * has waited gets the first message before anything looks for a second: the
+ * word that tells is in a cache line that the writer still has.
+ */
 static unsigned int iface_progress(struct weft_iface *base)
 {
 	struct shm_iface *iface = shm_iface(base);
+	struct shm_conn *conn, *tmp;
 
-	if (has_work(iface))
+	if (++iface->polls >= SHM_POLLS || is_due(iface) ||
+	    !weft_list_empty(&iface->engines.list))
 		return work(iface);
+	weft_list_for_each (conn, tmp, &iface->conns, link) {
+		if (!needs_progress(conn))
+			continue;
+		if (!iface->idle || !conn->still || !shm_rx_take(conn))
+			return work(iface);
+		iface->idle = false;
+		return 1;
+	}
 	iface->idle = true;
 	return 0;
 }

@@ -13,7 +13,6 @@
  * word behind the last record is 0, as it is in a ring whose pages are new.
  */
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -91,6 +90,7 @@ static void wake(const struct shm_conn *conn)
 		send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* Not inline: gcc refuses a fence that is in a build with -fsanitize=thread. */
 void shm_ring_wake(struct shm_conn *conn)
 {
 	atomic_thread_fence(memory_order_seq_cst);
@@ -135,33 +135,10 @@ static bool read_head(struct shm_conn *conn, enum shm_which which)
 	return true;
 }
 
-/*
- * A SWITCH has room in any case, and the word behind it; of the head that was
- * last seen it may be beyond the ring.
- */
-static bool has_bytes(const struct shm_ring *ring, size_t need)
+bool shm_ring_was_read(struct shm_conn *conn, size_t need)
 {
-	const uint64_t used = ring->tail[ring->in] - ring->head[ring->in];
-
-	return used + need + 2 * shm_record_size(0) <= ring->size;
-}
-
-/* Bytes of the ring that a record of @len takes, with what is skipped. */
-static size_t taken_by(const struct shm_conn *conn, size_t len)
-{
-	const struct shm_ring *ring = &conn->tx;
-	const size_t need = shm_record_size(len);
-
-	return need > shm_ring_to_limit(conn) ? need + shm_ring_to_end(ring)
-					      : need;
-}
-
-bool shm_ring_has_room(struct shm_conn *conn, size_t len)
-{
-	const size_t need = taken_by(conn, len);
-
-	return has_bytes(&conn->tx, need) ||
-	       (read_head(conn, conn->tx.in) && has_bytes(&conn->tx, need));
+	return read_head(conn, conn->tx.in) &&
+	       shm_ring_has_bytes(&conn->tx, need);
 }
 
 /* Left to messages by bulk: the largest, two of them where there is room. */
@@ -187,9 +164,9 @@ static size_t gap_behind(const struct shm_conn *conn, size_t len)
 
 static bool has_bulk(const struct shm_conn *conn, size_t len)
 {
-	return has_bytes(&conn->tx, taken_by(conn, len) +
-					    gap_behind(conn, len) +
-					    reserve_of(&conn->tx));
+	return shm_ring_has_bytes(&conn->tx, shm_ring_taken_by(conn, len) +
+						     gap_behind(conn, len) +
+						     reserve_of(&conn->tx));
 }
 
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
@@ -208,46 +185,15 @@ size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 	return 0;
 }
 
-/* The reader sees it, and all that was written before. */
-static void write_record(struct shm_ring *ring, struct shm_record r)
-{
-	uint8_t *at = ring->bytes + ring->at;
-	uint64_t words[2];
-
-	memcpy(words, &r, sizeof(r));
-	ring->tail[ring->in] += shm_record_size(r.len);
-	ring->at = shm_ring_behind(ring, r.len);
-	shm_ring_clear(ring, ring->at);
-	memcpy(at + sizeof(words[0]), &words[1], sizeof(words[1]));
-	atomic_store_explicit(shm_word(at), words[0], memory_order_release);
-}
-
-/* Is a larger ring worth its pages? */
-static bool is_busy(const struct shm_conn *conn)
-{
-	return conn->grown < SHM_SHORT_REST &&
-	       shm_ring_sum(conn->tx.tail) - conn->looked >= SHM_BUSY;
-}
-
 void shm_ring_pad(struct shm_conn *conn)
 {
 	struct shm_ring *ring = &conn->tx;
 
-	write_record(ring, (struct shm_record){
-				   .kind = SHM_PAD,
-				   .len = shm_ring_to_end(ring) -
-					  sizeof(struct shm_record),
-			   });
-}
-
-void shm_ring_end(struct shm_conn *conn, struct shm_record r)
-{
-	write_record(&conn->tx, r);
-	weft_count_owned(conn->stats, wire_tx_bytes, r.len + sizeof(r));
-	if (r.kind == SHM_MESSAGE)
-		conn->sent = shm_ring_sum(conn->tx.tail);
-	if (is_busy(conn))
-		shm_conn_attend(conn);
+	shm_ring_write(ring, (struct shm_record){
+				     .kind = SHM_PAD,
+				     .len = shm_ring_to_end(ring) -
+					    sizeof(struct shm_record),
+			     });
 }
 
 /* Records have one order: those of all rings say how far it is. */
@@ -265,8 +211,8 @@ uint64_t shm_ring_read(const struct shm_conn *conn)
 
 static void go_on_in(struct shm_conn *conn, enum shm_which which)
 {
-	write_record(&conn->tx,
-		     (struct shm_record){ .kind = SHM_SWITCH, .id = which });
+	shm_ring_write(&conn->tx,
+		       (struct shm_record){ .kind = SHM_SWITCH, .id = which });
 	shm_ring_wake(conn);
 	shm_ring_turn_to(&conn->tx, which, conn->tx.tail[which]);
 	conn->tx_stuck = 0;
@@ -437,7 +383,7 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 {
 	switch (conn->tx.in) {
 	case SHM_IN_SMALL:
-		if (is_busy(conn)
+		if (shm_ring_is_busy(conn)
 			    ? grow_short(conn)
 			    : wants && !shm_ring_bulk(conn, SHM_SMALL_PIECE) &&
 				      has_short(conn))
@@ -449,7 +395,7 @@ void shm_ring_watch(struct shm_conn *conn, bool wants)
 			go_on_in(conn, SHM_IN_SHORT);
 		return;
 	default:
-		if (is_busy(conn))
+		if (shm_ring_is_busy(conn))
 			grow_short(conn);
 		watch_short(conn, wants);
 	}

@@ -22,10 +22,10 @@ void shm_ring_close(struct shm_ring *ring);
 void shm_ring_turn_to(struct shm_ring *ring, enum shm_which which,
 		      uint64_t pos);
 /*
- * Is there room for a record of @len bytes?  If the peer's position is
- * impossible, there is none, and the connection breaks with -EPROTO.
+ * Has the peer read enough for @need bytes?  Looks at its position; if that is
+ * impossible, it has not, and the connection breaks with -EPROTO.
  */
-bool shm_ring_has_room(struct shm_conn *conn, size_t len);
+bool shm_ring_was_read(struct shm_conn *conn, size_t need);
 /*
  * How much of @want the next record may carry, leaving room for messages.  The
  * same, or more, for the next call, if nothing was written.
@@ -33,12 +33,7 @@ bool shm_ring_has_room(struct shm_conn *conn, size_t len);
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
 /* Skips what is left up to the end of the ring. */
 void shm_ring_pad(struct shm_conn *conn);
-/*
- * What was written to where shm_ring_begin() says becomes a record, which the
- * peer sees ...
- */
-void shm_ring_end(struct shm_conn *conn, struct shm_record r);
-/* ... if it is awake: wakes it, after anything that it may wait for. */
+/* Wakes a peer that sleeps, after anything that it may wait for. */
 void shm_ring_wake(struct shm_conn *conn);
 /*
  * Called by progress(); @wants: something waits for room.  Is the small ring
@@ -131,6 +126,36 @@ static inline bool shm_ring_has_next(const struct shm_conn *conn)
 				    memory_order_relaxed);
 }
 
+/*
+ * A SWITCH has room in any case, and the word behind it; of the head that was
+ * last seen it may be beyond the ring.
+ */
+static inline bool shm_ring_has_bytes(const struct shm_ring *ring, size_t need)
+{
+	const uint64_t used = ring->tail[ring->in] - ring->head[ring->in];
+
+	return used + need + 2 * shm_record_size(0) <= ring->size;
+}
+
+/* Bytes of the ring that a record of @len takes, with what is skipped. */
+static inline size_t shm_ring_taken_by(const struct shm_conn *conn, size_t len)
+{
+	const struct shm_ring *ring = &conn->tx;
+	const size_t need = shm_record_size(len);
+
+	return need > shm_ring_to_limit(conn) ? need + shm_ring_to_end(ring)
+					      : need;
+}
+
+/* Is there room for a record of @len bytes?  See shm_ring_was_read(). */
+static inline bool shm_ring_has_room(struct shm_conn *conn, size_t len)
+{
+	const size_t need = shm_ring_taken_by(conn, len);
+
+	return shm_ring_has_bytes(&conn->tx, need) ||
+	       shm_ring_was_read(conn, need);
+}
+
 /* Where at most @len bytes may be written, if there is room, ... */
 static inline void *shm_ring_begin(struct shm_conn *conn, size_t len)
 {
@@ -146,6 +171,41 @@ static inline void *shm_ring_begin(struct shm_conn *conn, size_t len)
 static inline void shm_ring_expect(struct shm_conn *conn, size_t len)
 {
 	shm_ring_clear(&conn->tx, shm_ring_behind(&conn->tx, len));
+}
+
+/* The reader sees it, and all that was written before. */
+static inline void shm_ring_write(struct shm_ring *ring, struct shm_record r)
+{
+	uint8_t *at = ring->bytes + ring->at;
+	uint64_t words[2];
+
+	memcpy(words, &r, sizeof(r));
+	ring->tail[ring->in] += shm_record_size(r.len);
+	ring->at = shm_ring_behind(ring, r.len);
+	shm_ring_clear(ring, ring->at);
+	memcpy(at + sizeof(words[0]), &words[1], sizeof(words[1]));
+	atomic_store_explicit(shm_word(at), words[0], memory_order_release);
+}
+
+/* Is a larger ring worth its pages? */
+static inline bool shm_ring_is_busy(const struct shm_conn *conn)
+{
+	return conn->grown < SHM_SHORT_REST &&
+	       shm_ring_sum(conn->tx.tail) - conn->looked >= SHM_BUSY;
+}
+
+/*
+ * What was written to where shm_ring_begin() says becomes a record, which the
+ * peer sees if it is awake: see shm_ring_wake().
+ */
+static inline void shm_ring_end(struct shm_conn *conn, struct shm_record r)
+{
+	shm_ring_write(&conn->tx, r);
+	weft_count_owned(conn->stats, wire_tx_bytes, r.len + sizeof(r));
+	if (r.kind == SHM_MESSAGE)
+		conn->sent = shm_ring_sum(conn->tx.tail);
+	if (shm_ring_is_busy(conn))
+		shm_conn_attend(conn);
 }
 
 /* 1: *@r is the next record, *@data its bytes; 0: none; -EPROTO. */

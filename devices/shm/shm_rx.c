@@ -29,7 +29,6 @@ static void call_back(struct shm_conn *conn, const struct shm_record *r,
 
 	weft_count_owned(conn->stats, rx_messages, 1);
 	weft_count_owned(conn->stats, rx_message_bytes, r->len);
-	conn->iface->messages--;
 	/* the callback may destroy the endpoint, never @conn */
 	cb->on_message(cb->arg, r->id, data, r->len);
 }
@@ -60,6 +59,7 @@ static int deliver(struct shm_conn *conn, const struct shm_record *r,
 		return -EPROTO;
 	if (!weft_list_empty(&conn->held) || !shm_record_is_due(conn, r))
 		return hold(conn, r, data);
+	conn->iface->messages--;
 	call_back(conn, r, data);
 	return 0;
 }
@@ -75,6 +75,7 @@ static unsigned int deliver_held(struct shm_conn *conn, unsigned int least)
 		held = weft_list_first(&conn->held, struct shm_held, link);
 		weft_list_del(&held->link);
 		conn->held_bytes -= sizeof(held->r) + held->r.len;
+		conn->iface->messages--;
 		call_back(conn, &held->r, held->data);
 		free(held);
 		n++;
@@ -490,10 +491,7 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 		if (!shm_conn_is_open(conn))
 			return n;
 		shm_ring_release(conn, &r);
-		/*
-		 * Who waited gets it at once: the word that says whether more
-		 * follow is a cache line that the writer still has.
-		 */
+		/* who waited gets it at once: see iface_progress() */
 		if (iface->idle && r.kind == SHM_MESSAGE)
 			break;
 	}
@@ -507,6 +505,24 @@ unsigned int shm_rx_run(struct shm_conn *conn)
 	else if (n)
 		shm_ring_wake_writer(conn);
 	return n;
+}
+
+bool shm_rx_take(struct shm_conn *conn)
+{
+	struct shm_record r;
+	uint8_t *data;
+
+	/* still: nothing is held, landing or failed */
+	if (shm_ring_next(conn, &r, &data) <= 0 || r.kind != SHM_MESSAGE ||
+	    r.fenced || r.len > SHM_MAX_MESSAGE || r.id >= WEFT_MSG_IDS)
+		return false;
+	weft_count_owned(conn->stats, wire_rx_bytes, sizeof(r) + r.len);
+	call_back(conn, &r, data);
+	if (shm_conn_is_open(conn)) {
+		shm_ring_release(conn, &r);
+		shm_ring_wake_writer(conn);
+	}
+	return true;
 }
 
 bool shm_rx_can_run(struct shm_conn *conn)

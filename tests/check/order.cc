@@ -122,6 +122,16 @@ struct ring : test_suite<ring, 2> {
 		RL_ASSERT(byte[at % RING]($) == expected);
 	}
 
+	void clear(unsigned at)
+	{
+		word[at % RING].store(0, memory_order_relaxed);
+	}
+
+	bool has_next()
+	{
+		return word[next % RING].load(memory_order_relaxed);
+	}
+
 	void write_record(unsigned n)
 	{
 		const unsigned at = tail;
@@ -131,16 +141,6 @@ struct ring : test_suite<ring, 2> {
 		tail += 1 + len_of(n);
 		clear(tail);
 		word[at % RING].store(header_of(n), memory_order_release);
-	}
-
-	void clear(unsigned at)
-	{
-		word[at % RING].store(0, memory_order_relaxed);
-	}
-
-	bool has_next()
-	{
-		return word[next % RING].load(memory_order_relaxed);
 	}
 
 	bool read_record(unsigned n)

@@ -12,7 +12,7 @@
  *   2  a counter of the ring that it reads: {which, value}; 1: added to it
  *   3  a frame                1 a known type  2 a descriptor  4 of a window
  *   4  the program itself puts (0), gets (1) or sends a message (2)
- *   5  time passes
+ *   5  time passes        1 and it does not try to sleep
  * Nothing may be written outside the registered memory and what the program
  * gets into, no message may be longer than the interface says, every operation
  * must end once, and so must the endpoint when the peer has gone.
@@ -159,7 +159,8 @@ static void say(struct shm_conn *conn, struct weft_ep *ep, const uint8_t *data,
 		default:
 			dev->progress(iface);
 			/* it must not sleep over what it has not seen */
-			dev->arm(iface);
+			if (!(data[1] & 1))
+				dev->arm(iface);
 		}
 	}
 }
