@@ -249,8 +249,10 @@ static inline bool shm_conn_owes_messages(const struct shm_conn *conn)
 static inline void shm_landing_fail(struct shm_conn *conn,
 				    struct shm_landing *l, int status)
 {
-	if (!l->status)
-		l->status = status;
+	/* it has failed already, or its source has given it up */
+	if (l->status)
+		return;
+	l->status = status;
 	conn->landing_failed = true;
 }
 

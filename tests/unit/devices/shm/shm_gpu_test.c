@@ -350,6 +350,34 @@ Test(shm_gpu, key_is_looked_at_when_a_copy_goes_to_the_engine)
 		cr_assert(eq(u8, to[i], 0x5a), "byte %zu", i);
 }
 
+/* A cancelled put that fails is no failure: its target reads on. */
+Test(shm_gpu, put_that_was_cut_and_then_fails_spares_its_target)
+{
+	const struct weft_iov iov = { host, 64, NULL };
+	struct shm_conn *conn = conn_of(&b);
+	struct wait_op w = WAIT_OP, own = WAIT_OP;
+	uint64_t sent;
+
+	put_all(from, to, 65536, key, 6);
+	sent = conn_of(&a)->out->sent;
+	cr_assert(eq(int, start_put(from, to, LEN, key, &w), -EINPROGRESS));
+	cr_assert(yes(
+		step_until(side_progress(&a), conn_of(&a)->out->sent > sent)));
+	cr_expect(gt(uint, shm_rx_run(conn), 0));
+	dev->cancel(a.ep);
+	cr_assert(yes(step_until((side_progress(&a), shm_rx_run(conn)),
+				 conn->landings[1].status == -ECANCELED)));
+	cr_assert(gt(uint, conn->copies, 0));
+	dev->mem_release(mem);
+	mem = NULL;
+	cr_expect(until(!conn->copies));
+	cr_assert(eq(int,
+		     dev->put(b.ep, &iov, 1, (uintptr_t)host_to, host_key, NULL,
+			      &own.op),
+		     -EINPROGRESS));
+	cr_expect(until(own.done && !own.status));
+}
+
 /* ---- windows ------------------------------------------------------------- */
 
 Test(shm_gpu, window_is_given_back_while_both_sleep_and_had_again)
