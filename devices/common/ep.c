@@ -131,8 +131,7 @@ bool weft_ep_ready(struct weft_ep *base)
 	return false;
 }
 
-/* 8 to 16 bytes, as UCP's headers have, take less time than a call of memcpy().
- */
+/* 8 to 16 bytes, as UCP's headers have, take less time than a call. */
 static void copy_piece(uint8_t *to, const uint8_t *from, size_t n)
 {
 	if (n < 8 || n > 16) {

@@ -90,7 +90,7 @@ static void wake(const struct shm_conn *conn)
 		send(conn->fd, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Not inline: gcc refuses a fence that is in a build with -fsanitize=thread. */
+/* Not inline: there gcc refuses a fence, with -fsanitize=thread. */
 void shm_ring_wake(struct shm_conn *conn)
 {
 	atomic_thread_fence(memory_order_seq_cst);

@@ -52,10 +52,15 @@ static int hold(struct shm_conn *conn, const struct shm_record *r,
 	return 0;
 }
 
+static bool is_valid(const struct shm_record *message)
+{
+	return message->len <= SHM_MAX_MESSAGE && message->id < WEFT_MSG_IDS;
+}
+
 static int deliver(struct shm_conn *conn, const struct shm_record *r,
 		   uint8_t *data)
 {
-	if (r->len > SHM_MAX_MESSAGE || r->id >= WEFT_MSG_IDS)
+	if (!is_valid(r))
 		return -EPROTO;
 	if (!weft_list_empty(&conn->held) || !shm_record_is_due(conn, r))
 		return hold(conn, r, data);
@@ -514,7 +519,7 @@ bool shm_rx_take(struct shm_conn *conn)
 
 	/* still: nothing is held, landing or failed */
 	if (shm_ring_next(conn, &r, &data) <= 0 || r.kind != SHM_MESSAGE ||
-	    r.fenced || r.len > SHM_MAX_MESSAGE || r.id >= WEFT_MSG_IDS)
+	    r.fenced || !is_valid(&r))
 		return false;
 	weft_count_owned(conn->stats, wire_rx_bytes, sizeof(r) + r.len);
 	call_back(conn, &r, data);
