@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "util/util.h"
-
 /* A pending flush, in the order of the calls. */
 struct flush {
 	struct weft_list link;
@@ -113,13 +111,6 @@ void weft_ep_destroy(struct weft_ep *base)
 	free(ep);
 }
 
-struct weft_conn *weft_ep_conn(struct weft_ep *base)
-{
-	struct weft_base_ep *ep = weft_base_ep(base);
-
-	return ep->err ? NULL : ep->conn;
-}
-
 bool weft_ep_ready(struct weft_ep *base)
 {
 	struct weft_base_ep *ep = weft_base_ep(base);
@@ -129,27 +120,6 @@ bool weft_ep_ready(struct weft_ep *base)
 		return true;
 	ep->conn->ready_owed = true;
 	return false;
-}
-
-/* 8 to 16 bytes, as UCP's headers have, take less time than a call. */
-static void copy_piece(uint8_t *to, const uint8_t *from, size_t n)
-{
-	if (n < 8 || n > 16) {
-		weft_copy(to, from, n);
-		return;
-	}
-	memcpy(to, from, 8);
-	memcpy(to + n - 8, from + n - 8, 8);
-}
-
-void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt)
-{
-	uint8_t *p = dest;
-
-	/* an empty piece may have no address at all */
-	for (; iovcnt--; p += iov++->iov_len)
-		if (iov->iov_len)
-			copy_piece(p, iov->iov_base, iov->iov_len);
 }
 
 int weft_ep_flush(struct weft_ep *base, struct weft_op *op)

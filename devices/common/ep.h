@@ -7,8 +7,10 @@
 #define WEFT_DEVICES_COMMON_EP_H
 
 #include <errno.h>
+#include <string.h>
 
 #include "devices/common/base.h"
+#include "util/util.h"
 
 /* Embeds the contract's endpoint; conn->ep points to it. */
 struct weft_base_ep {
@@ -58,10 +60,6 @@ bool weft_ep_ready(struct weft_ep *ep);
 int weft_ep_flush(struct weft_ep *ep, struct weft_op *op);
 void weft_ep_cancel(struct weft_ep *ep);
 
-/* Copies all entries to @dest. */
-void weft_iov_copy(void *dest, const struct iovec *iov, unsigned int iovcnt);
-/* The connection of a live endpoint, or NULL. */
-struct weft_conn *weft_ep_conn(struct weft_ep *ep);
 /* Completes flushes, calls on_ready(); returns how many of both. */
 unsigned int weft_ep_notify(struct weft_conn *conn);
 /*
@@ -85,14 +83,25 @@ weft_ep_ops_of(const struct weft_base_ep *ep)
 	return weft_base(ep->ep.iface)->ep_ops;
 }
 
+/* The connection of a live endpoint, or NULL. */
+static inline struct weft_conn *weft_ep_conn(struct weft_ep *e)
+{
+	const struct weft_base_ep *ep = weft_base_ep(e);
+
+	return ep->err ? NULL : ep->conn;
+}
+
 /*
  * May an operation with @iovcnt entries, or a message of @len bytes (else 0),
- * start?  0; the endpoint's error; -EMSGSIZE; -EAGAIN, and on_ready() follows.
+ * start?  0, it has a connection; the endpoint's error; -EMSGSIZE; -EAGAIN, and
+ * on_ready() follows.  @ops: those of its device, so that the compiler knows
+ * them.
  */
-static inline int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt,
+static inline int weft_ep_check(const struct weft_ep_ops *ops,
+				struct weft_ep *e, unsigned int iovcnt,
 				size_t len)
 {
-	const struct weft_ep_ops *ops = weft_ep_ops_of(ep);
+	struct weft_base_ep *ep = weft_base_ep(e);
 
 	if (ep->err)
 		return ep->err;
@@ -105,7 +114,8 @@ static inline int weft_ep_check(struct weft_base_ep *ep, unsigned int iovcnt,
 }
 
 /* The same for a message, whose length it stores in *@len. */
-static inline int weft_ep_check_message(struct weft_base_ep *ep,
+static inline int weft_ep_check_message(const struct weft_ep_ops *ops,
+					struct weft_ep *ep,
 					const struct iovec *iov,
 					unsigned int iovcnt, size_t *len)
 {
@@ -114,7 +124,27 @@ static inline int weft_ep_check_message(struct weft_base_ep *ep,
 	*len = 0;
 	for (i = 0; i < iovcnt; i++)
 		*len += iov[i].iov_len;
-	return weft_ep_check(ep, iovcnt, *len);
+	return weft_ep_check(ops, ep, iovcnt, *len);
+}
+
+/* Copies all entries to @dest; an empty one may have no address at all. */
+static inline void weft_iov_copy(void *dest, const struct iovec *iov,
+				 unsigned int iovcnt)
+{
+	uint8_t *to = dest;
+
+	for (; iovcnt--; to += iov++->iov_len) {
+		const uint8_t *from = iov->iov_base;
+		const size_t n = iov->iov_len;
+
+		/* such are UCP's headers: this takes less than a call */
+		if (n >= 8 && n <= 16) {
+			memcpy(to, from, 8);
+			memcpy(to + n - 8, from + n - 8, 8);
+		} else if (n) {
+			weft_copy(to, from, n);
+		}
+	}
 }
 
 #endif

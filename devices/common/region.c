@@ -121,8 +121,8 @@ void weft_region_remove(struct weft_mem *mem)
 		return;
 	}
 	/*
-	 * held for a system call that does not block, or for handing copies to
-	 * an engine
+	 * held for system calls that do not block, or for handing copies to an
+	 * engine
 	 */
 	while (atomic_load(&s->refs))
 		sched_yield();

@@ -120,10 +120,10 @@ int ib_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	size_t len;
 	int err;
 
-	err = weft_ep_check_message(weft_base_ep(base), iov, iovcnt, &len);
+	err = weft_ep_check_message(&ib_ep_ops, base, iov, iovcnt, &len);
 	if (err)
 		return err;
-	conn = ib_conn(weft_ep_conn(base));
+	conn = ib_conn(weft_base_ep(base)->conn);
 	tx = ib_tx_get(conn, true);
 	weft_iov_copy(tx->buf + IB_HEAD, iov, iovcnt);
 	return ib_send_message(conn, tx, id, len);
@@ -132,14 +132,14 @@ int ib_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 ssize_t ib_ep_message_pack(struct weft_ep *base, uint8_t id,
 			   size_t (*pack)(void *dest, void *arg), void *arg)
 {
-	int err = weft_ep_check(weft_base_ep(base), 0, 0);
+	int err = weft_ep_check(&ib_ep_ops, base, 0, 0);
 	struct ib_conn *conn;
 	struct ib_tx *tx;
 	size_t len;
 
 	if (err)
 		return err;
-	conn = ib_conn(weft_ep_conn(base));
+	conn = ib_conn(weft_base_ep(base)->conn);
 	tx = ib_tx_get(conn, true);
 	len = pack(tx->buf + IB_HEAD, arg);
 	/*

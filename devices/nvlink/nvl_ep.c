@@ -66,7 +66,7 @@ bool nvl_ep_unsent(struct weft_ep *ep)
 int nvl_ep_message(struct weft_ep *ep, uint8_t id, const struct iovec *iov,
 		   unsigned int n)
 {
-	int err = weft_ep_check(weft_base_ep(ep), 0, 0);
+	int err = weft_ep_check(&nvl_ep_ops, ep, 0, 0);
 
 	return err ? err : -EMSGSIZE;
 }
@@ -82,7 +82,7 @@ static int nvl_start(struct weft_ep *ep, bool get, const struct weft_iov *iov,
 		     unsigned int n, uint64_t addr, const void *rkey,
 		     struct weft_op *op)
 {
-	int err = weft_ep_check(weft_base_ep(ep), n, 0);
+	int err = weft_ep_check(&nvl_ep_ops, ep, n, 0);
 
 	return err ? err
 		   : nvl_op_start(nvl_live_conn(ep), get, iov, n, addr, rkey,

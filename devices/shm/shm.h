@@ -63,6 +63,8 @@ struct shm_ring {
 	enum shm_which in;
 	uint8_t *bytes;
 	size_t size, at;
+	/* of the writer: so much from `at` on may be written, or more */
+	size_t room;
 	/* head: at the writer what it last saw of it; tail: the writer's alone
 	 */
 	uint64_t head[SHM_RINGS], tail[SHM_RINGS];

@@ -37,6 +37,7 @@ void shm_ring_turn_to(struct shm_ring *ring, enum shm_which which, uint64_t pos)
 	ring->bytes = bytes_of(ring, which);
 	ring->size = shm_ring_size(which);
 	ring->at = pos % ring->size;
+	ring->room = 0;
 }
 
 int shm_ring_make(struct shm_ring *ring, int *fd)
@@ -135,10 +136,48 @@ static bool read_head(struct shm_conn *conn, enum shm_which which)
 	return true;
 }
 
-bool shm_ring_was_read(struct shm_conn *conn, size_t need)
+/* Bytes up to the end of what may be used of the ring. */
+static size_t to_limit(const struct shm_conn *conn)
 {
-	return read_head(conn, conn->tx.in) &&
-	       shm_ring_has_bytes(&conn->tx, need);
+	const struct shm_ring *ring = &conn->tx;
+	const size_t limit = ring->in == SHM_IN_SHORT
+				     ? SHM_SHORT_BEGIN + conn->grown
+				     : ring->size;
+
+	return ring->at < limit ? limit - ring->at : 0;
+}
+
+/*
+ * Of the head that was last seen.  A SWITCH has room in any case, and the word
+ * behind it: more than the ring may be used then.
+ */
+static size_t free_bytes(const struct shm_ring *ring)
+{
+	const uint64_t used = ring->tail[ring->in] - ring->head[ring->in] +
+			      2 * shm_record_size(0);
+
+	return used < ring->size ? ring->size - used : 0;
+}
+
+/* Bytes of the ring that a record of @len takes, with what is skipped. */
+static size_t taken_by(const struct shm_conn *conn, size_t len)
+{
+	const struct shm_ring *ring = &conn->tx;
+	const size_t need = shm_record_size(len);
+
+	return need > to_limit(conn) ? need + shm_ring_to_end(ring) : need;
+}
+
+bool shm_ring_find_room(struct shm_conn *conn, size_t len)
+{
+	struct shm_ring *ring = &conn->tx;
+	const size_t need = taken_by(conn, len);
+
+	if (need > free_bytes(ring) &&
+	    !(read_head(conn, ring->in) && need <= free_bytes(ring)))
+		return false;
+	ring->room = weft_min(to_limit(conn), free_bytes(ring));
+	return true;
 }
 
 /* Left to messages by bulk: the largest, two of them where there is room. */
@@ -155,8 +194,7 @@ static size_t gap_behind(const struct shm_conn *conn, size_t len)
 {
 	const struct shm_ring *ring = &conn->tx;
 
-	if (ring->in != SHM_IN_SHORT ||
-	    shm_record_size(len) > shm_ring_to_limit(conn) ||
+	if (ring->in != SHM_IN_SHORT || shm_record_size(len) > to_limit(conn) ||
 	    ring->head[ring->in] % SHM_SHORT > ring->at)
 		return 0;
 	return SHM_SHORT_REST - conn->grown;
@@ -164,15 +202,15 @@ static size_t gap_behind(const struct shm_conn *conn, size_t len)
 
 static bool has_bulk(const struct shm_conn *conn, size_t len)
 {
-	return shm_ring_has_bytes(&conn->tx, shm_ring_taken_by(conn, len) +
-						     gap_behind(conn, len) +
-						     reserve_of(&conn->tx));
+	return taken_by(conn, len) + gap_behind(conn, len) +
+		       reserve_of(&conn->tx) <=
+	       free_bytes(&conn->tx);
 }
 
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 {
 	const struct shm_ring *ring = &conn->tx;
-	const size_t end = shm_ring_to_limit(conn);
+	const size_t end = to_limit(conn);
 	size_t n = weft_min(want, ring->in == SHM_IN_SMALL ? SHM_SMALL_PIECE
 							   : SHM_PIECE);
 
@@ -185,10 +223,12 @@ size_t shm_ring_bulk(struct shm_conn *conn, size_t want)
 	return 0;
 }
 
-void shm_ring_pad(struct shm_conn *conn)
+void shm_ring_skip(struct shm_conn *conn, size_t len)
 {
 	struct shm_ring *ring = &conn->tx;
 
+	if (shm_record_size(len) <= to_limit(conn))
+		return;
 	shm_ring_write(ring, (struct shm_record){
 				     .kind = SHM_PAD,
 				     .len = shm_ring_to_end(ring) -

@@ -22,17 +22,17 @@ void shm_ring_close(struct shm_ring *ring);
 void shm_ring_turn_to(struct shm_ring *ring, enum shm_which which,
 		      uint64_t pos);
 /*
- * Has the peer read enough for @need bytes?  Looks at its position; if that is
- * impossible, it has not, and the connection breaks with -EPROTO.
+ * Is there room for a record of @len bytes?  Looks at the peer's position; if
+ * that is impossible, there is none, and the connection breaks with -EPROTO.
  */
-bool shm_ring_was_read(struct shm_conn *conn, size_t need);
+bool shm_ring_find_room(struct shm_conn *conn, size_t len);
 /*
  * How much of @want the next record may carry, leaving room for messages.  The
  * same, or more, for the next call, if nothing was written.
  */
 size_t shm_ring_bulk(struct shm_conn *conn, size_t want);
-/* Skips what is left up to the end of the ring. */
-void shm_ring_pad(struct shm_conn *conn);
+/* Skips what is left of the ring, if a record of @len bytes is longer. */
+void shm_ring_skip(struct shm_conn *conn, size_t len);
 /* Wakes a peer that sleeps, after anything that it may wait for. */
 void shm_ring_wake(struct shm_conn *conn);
 /*
@@ -91,17 +91,6 @@ static inline size_t shm_ring_to_end(const struct shm_ring *ring)
 	return ring->size - ring->at;
 }
 
-/* The same at the writer, who may use only a part of the ring. */
-static inline size_t shm_ring_to_limit(const struct shm_conn *conn)
-{
-	const struct shm_ring *ring = &conn->tx;
-	const size_t limit = ring->in == SHM_IN_SHORT
-				     ? SHM_SHORT_BEGIN + conn->grown
-				     : ring->size;
-
-	return ring->at < limit ? limit - ring->at : 0;
-}
-
 /* Where the record behind one of @len begins: none goes over the end. */
 static inline size_t shm_ring_behind(const struct shm_ring *ring, size_t len)
 {
@@ -126,41 +115,18 @@ static inline bool shm_ring_has_next(const struct shm_conn *conn)
 				    memory_order_relaxed);
 }
 
-/*
- * A SWITCH has room in any case, and the word behind it; of the head that was
- * last seen it may be beyond the ring.
- */
-static inline bool shm_ring_has_bytes(const struct shm_ring *ring, size_t need)
-{
-	const uint64_t used = ring->tail[ring->in] - ring->head[ring->in];
-
-	return used + need + 2 * shm_record_size(0) <= ring->size;
-}
-
-/* Bytes of the ring that a record of @len takes, with what is skipped. */
-static inline size_t shm_ring_taken_by(const struct shm_conn *conn, size_t len)
-{
-	const struct shm_ring *ring = &conn->tx;
-	const size_t need = shm_record_size(len);
-
-	return need > shm_ring_to_limit(conn) ? need + shm_ring_to_end(ring)
-					      : need;
-}
-
-/* Is there room for a record of @len bytes?  See shm_ring_was_read(). */
+/* The same as shm_ring_find_room(), which few calls need. */
 static inline bool shm_ring_has_room(struct shm_conn *conn, size_t len)
 {
-	const size_t need = shm_ring_taken_by(conn, len);
-
-	return shm_ring_has_bytes(&conn->tx, need) ||
-	       shm_ring_was_read(conn, need);
+	return shm_record_size(len) <= conn->tx.room ||
+	       shm_ring_find_room(conn, len);
 }
 
 /* Where at most @len bytes may be written, if there is room, ... */
 static inline void *shm_ring_begin(struct shm_conn *conn, size_t len)
 {
-	if (shm_record_size(len) > shm_ring_to_limit(conn))
-		shm_ring_pad(conn);
+	if (shm_record_size(len) > conn->tx.room)
+		shm_ring_skip(conn, len);
 	return conn->tx.bytes + conn->tx.at + sizeof(struct shm_record);
 }
 
@@ -176,11 +142,13 @@ static inline void shm_ring_expect(struct shm_conn *conn, size_t len)
 /* The reader sees it, and all that was written before. */
 static inline void shm_ring_write(struct shm_ring *ring, struct shm_record r)
 {
+	const size_t size = shm_record_size(r.len);
 	uint8_t *at = ring->bytes + ring->at;
 	uint64_t words[2];
 
 	memcpy(words, &r, sizeof(r));
-	ring->tail[ring->in] += shm_record_size(r.len);
+	ring->tail[ring->in] += size;
+	ring->room -= weft_min(size, ring->room);
 	ring->at = shm_ring_behind(ring, r.len);
 	shm_ring_clear(ring, ring->at);
 	memcpy(at + sizeof(words[0]), &words[1], sizeof(words[1]));

@@ -102,10 +102,10 @@ int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 	size_t len;
 	int err;
 
-	err = weft_ep_check_message(weft_base_ep(base), iov, iovcnt, &len);
+	err = weft_ep_check_message(&tcp_ep_ops, base, iov, iovcnt, &len);
 	if (err)
 		return err;
-	conn = tcp_conn(weft_ep_conn(base));
+	conn = tcp_conn(weft_base_ep(base)->conn);
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, iov,
 			    iovcnt, len);
 	if (err == -EFAULT) {
@@ -122,13 +122,13 @@ int tcp_ep_message(struct weft_ep *base, uint8_t id, const struct iovec *iov,
 ssize_t tcp_ep_message_pack(struct weft_ep *base, uint8_t id,
 			    size_t (*pack)(void *dest, void *arg), void *arg)
 {
-	int err = weft_ep_check(weft_base_ep(base), 0, 0);
+	int err = weft_ep_check(&tcp_ep_ops, base, 0, 0);
 	struct tcp_conn *conn;
 	struct iovec iov;
 
 	if (err)
 		return err;
-	conn = tcp_conn(weft_ep_conn(base));
+	conn = tcp_conn(weft_base_ep(base)->conn);
 	iov.iov_base = conn->iface->txbuf;
 	iov.iov_len = pack(iov.iov_base, arg);
 	err = tcp_conn_send(conn, TCP_FRAME_MESSAGE, id, conn->fence, &iov, 1,

@@ -92,11 +92,11 @@ int tcp_get_start(struct weft_ep *base, const struct weft_iov *iov,
 	struct tcp_get_op *parent;
 	unsigned int i;
 	struct tcp_conn *conn;
-	int err = weft_ep_check(weft_base_ep(base), n, 0);
+	int err = weft_ep_check(weft_ep_ops_of(weft_base_ep(base)), base, n, 0);
 
 	if (err)
 		return err;
-	conn = tcp_conn(weft_ep_conn(base));
+	conn = tcp_conn(weft_base_ep(base)->conn);
 	if (!n) { /* it still completes after the peer has checked the key */
 		iov = &nothing;
 		n = 1;

@@ -83,14 +83,15 @@ int tcp_put_start(struct weft_ep *base, const struct weft_iov *iov,
 		  unsigned int iovcnt, uint64_t remote_addr, const void *rkey,
 		  const struct weft_notify *notify, struct weft_op *op)
 {
-	int err = weft_ep_check(weft_base_ep(base), iovcnt, 0);
+	int err = weft_ep_check(weft_ep_ops_of(weft_base_ep(base)), base,
+				iovcnt, 0);
 	struct tcp_conn *conn;
 	struct tcp_put *put;
 	unsigned int i;
 
 	if (err)
 		return err;
-	conn = tcp_conn(weft_ep_conn(base));
+	conn = tcp_conn(weft_base_ep(base)->conn);
 	put = tcp_bulk_get(conn) ? tcp_put_new(conn) : NULL;
 	if (!put)
 		return -ENOMEM;

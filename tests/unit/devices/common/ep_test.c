@@ -137,20 +137,20 @@ static int flush(struct told *t)
 Test(ep, an_error_comes_before_a_limit_and_that_before_room)
 {
 	const struct iovec iov[2] = { { NULL, 60 }, { NULL, 41 } };
-	struct weft_base_ep *e = weft_base_ep(ep);
 	size_t len;
 
-	cr_expect(eq(int, weft_ep_check(e, 5, 0), -EMSGSIZE));
-	cr_expect(eq(int, weft_ep_check(e, 4, 101), -EMSGSIZE));
-	cr_expect(eq(int, weft_ep_check_message(e, iov, 2, &len), -EMSGSIZE));
+	cr_expect(eq(int, weft_ep_check(&ops, ep, 5, 0), -EMSGSIZE));
+	cr_expect(eq(int, weft_ep_check(&ops, ep, 4, 101), -EMSGSIZE));
+	cr_expect(eq(int, weft_ep_check_message(&ops, ep, iov, 2, &len),
+		     -EMSGSIZE));
 	cr_expect(not(conn.ready_owed), "a limit is no matter of room");
-	cr_expect(eq(int, weft_ep_check(e, 4, 100), -EAGAIN));
+	cr_expect(eq(int, weft_ep_check(&ops, ep, 4, 100), -EAGAIN));
 	cr_expect(conn.ready_owed);
 	is_ready = true;
-	cr_expect(zero(int, weft_ep_check_message(e, iov, 1, &len)));
+	cr_expect(zero(int, weft_ep_check_message(&ops, ep, iov, 1, &len)));
 	cr_expect(eq(sz, len, 60));
 	weft_ep_fail(&conn, -EIO);
-	cr_expect(eq(int, weft_ep_check(e, 5, 0), -EIO));
+	cr_expect(eq(int, weft_ep_check(&ops, ep, 5, 0), -EIO));
 	cr_expect(weft_ep_ready(ep), "a dead endpoint is ready");
 }
 
@@ -226,7 +226,7 @@ Test(ep, a_cancelled_one_ends_quietly)
 	weft_ep_cancel(ep);
 	cr_expect(eq(int, t.status, -ECANCELED));
 	cr_expect(eq(uint, cancels, 1));
-	cr_expect(eq(int, weft_ep_check(weft_base_ep(ep), 1, 1), -ECANCELED));
+	cr_expect(eq(int, weft_ep_check(&ops, ep, 1, 1), -ECANCELED));
 	cr_expect(zero(int, weft_ep_flush(ep, NULL)));
 	weft_ep_fail(&conn, -ECONNRESET);
 	weft_ep_failed(&conn);
