@@ -231,24 +231,19 @@ static bool may_read(struct tcp_conn *conn, const struct tcp_asked *ask)
 static void answer_small(struct tcp_conn *conn, const struct tcp_asked *ask)
 {
 	uint8_t id[8];
-	const struct iovec data[] = {
-		{ id, sizeof(id) },
-		{ conn->iface->txbuf, ask->len },
-	};
+	const struct iovec first = { id, sizeof(id) };
 	int err;
 
 	if (!may_read(conn, ask))
 		return;
-	err = weft_bounce_in(&conn->iface->base.bounce, data[1].iov_base,
-			     (void *)(uintptr_t)ask->addr, ask->len);
+	weft_put_le64(id, ask->id);
+	err = tcp_conn_gather_named(conn, TCP_FRAME_GET_DATA, &first,
+				    (void *)(uintptr_t)ask->addr, ask->len);
 	weft_region_put(&ask->key);
 	if (err) {
 		tcp_refuse(conn, ask, err);
 		return;
 	}
-	weft_put_le64(id, ask->id);
-	tcp_conn_gather(conn, TCP_FRAME_GET_DATA, data, 2,
-			sizeof(id) + ask->len);
 	weft_count(conn->stats, tx_gets, 1);
 	weft_count(conn->stats, tx_get_bytes, ask->len);
 }

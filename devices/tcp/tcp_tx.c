@@ -270,16 +270,18 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
 	return -EAGAIN;
 }
 
-void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
-		     const struct iovec *iov, unsigned int n, size_t len)
+/* Appends a frame, whose last @named bytes at @p a peer has named. */
+static int gather(struct tcp_conn *conn, uint8_t type, const struct iovec *iov,
+		  unsigned int n, const void *p, size_t named, size_t len)
 {
 	const bool first = tcp_conn_drained(conn) && !is_gathering(conn);
-	uint8_t head[TCP_FRAME_LEN];
-	int err = -EPROTO;
+	const size_t before = conn->tx_len;
+	uint8_t head[TCP_FRAME_LEN], *to;
+	int err = -EPROTO, refused = 0;
 
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended)
-		return;
+		return 0;
 	encode_head(conn, head, type, 0, len, 0);
 	if (conn->tx_len <= MAX_CONTROL)
 		err = append_frame(conn, head, iov, n);
@@ -287,9 +289,21 @@ void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 		weft_error(
 			"peer %016llx sends requests and reads no replies; the connection is closed",
 			(unsigned long long)conn->base.peer_id);
+	if (!err && named) {
+		to = extend_tx(conn, named);
+		if (to)
+			refused = weft_bounce_in(&conn->iface->base.bounce, to,
+						 p, named);
+		else
+			err = -ENOMEM;
+	}
+	if (refused) {
+		conn->tx_len = before;
+		return refused;
+	}
 	if (err) {
 		tcp_conn_break(conn, err);
-		return;
+		return 0;
 	}
 	if (first) {
 		weft_list_add_tail(&conn->iface->gathering, &conn->gather_link);
@@ -297,6 +311,19 @@ void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 	}
 	if (++conn->gathered >= TCP_GATHER_FRAMES || conn->tx_len >= TCP_GATHER)
 		tcp_conn_write_gathered(conn);
+	return 0;
+}
+
+void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
+		     const struct iovec *iov, unsigned int n, size_t len)
+{
+	gather(conn, type, iov, n, NULL, 0, len);
+}
+
+int tcp_conn_gather_named(struct tcp_conn *conn, uint8_t type,
+			  const struct iovec *own, const void *p, size_t n)
+{
+	return gather(conn, type, own, 1, p, n, own->iov_len + n);
 }
 
 void tcp_conn_write_gathered(struct tcp_conn *conn)

@@ -30,6 +30,13 @@ int tcp_conn_send(struct tcp_conn *conn, uint8_t type, uint8_t id,
  */
 void tcp_conn_gather(struct tcp_conn *conn, uint8_t type,
 		     const struct iovec *iov, unsigned int n, size_t len);
+/*
+ * The same of @own and @n bytes at @p, which a peer has named.  -EACCES: a
+ * part of them is not mapped; -errno: they cannot be copied.  Nothing is
+ * gathered then.
+ */
+int tcp_conn_gather_named(struct tcp_conn *conn, uint8_t type,
+			  const struct iovec *own, const void *p, size_t n);
 void tcp_conn_write_gathered(struct tcp_conn *conn);
 /*
  * Sends a frame, behind whatever is not sent yet; gathered while frames of the
