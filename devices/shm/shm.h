@@ -33,10 +33,11 @@
 #include "devices/local/local.h"
 #include "devices/shm/shm_proto.h"
 
-#define SHM_MAX_IOV 8u
-#define SHM_POLLS   256u   /* progress calls between looks at the clock, and */
-#define SHM_POLL_NS 50000u /* so long at least between system calls */
-#define SHM_STUCK   64u	   /* calls without room: the reader has stopped */
+#define SHM_MAX_IOV  8u
+#define SHM_POLLS    256u   /* progress calls between looks at the clock, and */
+#define SHM_POLL_NS  50000u /* so long at least between system calls */
+#define SHM_AGAIN_MS 10u    /* until a writer that sleeps looks by itself */
+#define SHM_STUCK    64u    /* calls without room: the reader has stopped */
 /*
  * Both sides copy at the same time, a piece of this size apart; a system call
  * each where a peer has named the memory.
@@ -63,7 +64,10 @@ struct shm_ring {
 	enum shm_which in;
 	uint8_t *bytes;
 	size_t size, at;
-	/* of the writer: so much from `at` on may be written, or more */
+	/*
+	 * Of the writer: so much from `at` on may be written, or more.  What is
+	 * used of the short one does not shrink while it is in it.
+	 */
 	size_t room;
 	/* head: at the writer what it last saw of it; tail: the writer's alone
 	 */
@@ -147,9 +151,10 @@ struct shm_conn {
 	bool failed;	 /* an operation of this side */
 	struct weft_counters *stats;
 
-	uint64_t sent;	       /* bytes up to the last message's end */
-	bool asked;	       /* a flush waits until they are read */
-	uint64_t asked_read;   /* bytes read, when last checked */
+	uint64_t sent;	     /* bytes up to the last message's end */
+	bool asked;	     /* a flush waits until they are read */
+	uint64_t asked_read; /* bytes read, when last checked */
+	uint64_t armed_read; /* ... when it last went to sleep until more are */
 	unsigned int tx_stuck; /* progress() calls without room */
 	uint64_t tx_read;      /* of all rings, when last checked */
 	/* rings that have pages, or cannot have them */

@@ -141,6 +141,7 @@ static struct weft_conn *new_conn(struct weft_session *s,
 	}
 	conn->iface = iface;
 	conn->fd = conn->offer_fd = -1;
+	conn->armed_read = UINT64_MAX;
 	weft_list_init(&conn->queue);
 	weft_list_init(&conn->placing);
 	weft_list_init(&conn->asking);

@@ -199,6 +199,12 @@ static bool wants_room(const struct shm_conn *conn)
 	       shm_conn_owes_bye(conn);
 }
 
+/* Is it to be woken when the peer has read? */
+static bool wants_reader(const struct shm_conn *conn)
+{
+	return shm_conn_is_open(conn) && (wants_room(conn) || conn->asked);
+}
+
 /* Has the peer read something for which a flush may wait? */
 static bool has_answer(const struct shm_conn *conn)
 {
@@ -331,6 +337,20 @@ static bool is_pending(struct shm_iface *iface)
 	return false;
 }
 
+/*
+ * When a writer that sleeps until its peer has read looks by itself.  Only a
+ * read during arm() may have missed it.  If none was seen since the one before,
+ * the peer most likely stands, and later is soon enough.
+ */
+static uint64_t look_again_ms(struct shm_conn *conn)
+{
+	const uint64_t read = shm_ring_read(conn);
+	const bool stands = read == conn->armed_read;
+
+	conn->armed_read = read;
+	return weft_now_ms() + (stands ? WEFT_TICK_MS : SHM_AGAIN_MS);
+}
+
 /* Is there something that writes to no descriptor? */
 static void set_timers(struct shm_iface *iface)
 {
@@ -347,6 +367,8 @@ static void set_timers(struct shm_iface *iface)
 			weft_events_wake_at(ev, conn->watchdog_ms);
 		if (conn->offer_fd >= 0)
 			weft_events_wake_at(ev, weft_now_ms() + SEND_AGAIN_MS);
+		if (wants_reader(conn))
+			weft_events_wake_at(ev, look_again_ms(conn));
 	}
 }
 
@@ -363,8 +385,7 @@ static int arm(struct weft_iface *base)
 	iface->armed = true;
 	weft_list_for_each (conn, tmp, &iface->conns, link)
 		if (shm_conn_is_open(conn))
-			shm_ring_sleep(conn, true,
-				       wants_room(conn) || conn->asked);
+			shm_ring_sleep(conn, true, wants_reader(conn));
 	/* a peer that wrote before it could see that we sleep is seen here */
 	if (!is_pending(iface))
 		return 0;

@@ -109,7 +109,7 @@ _Static_assert(sizeof(struct shm_frame) == 16, "no holes");
 enum shm_which { SHM_IN_SMALL, SHM_IN_SHORT, SHM_IN_LONG, SHM_RINGS };
 
 struct shm_head {
-	/* the writer's: it sleeps until something is read */
+	/* the writer's: it sleeps until something is read, or SHM_AGAIN_MS */
 	_Atomic uint32_t wants;
 	_Atomic uint32_t closed; /* its interface has closed in order */
 	_Atomic uint32_t failed; /* it ended because an operation failed */

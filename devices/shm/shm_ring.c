@@ -6,7 +6,9 @@
  * Sleeping and waking is a Dekker pair: the side that goes to sleep sets
  * `sleeping`, then looks again; the side that has written something reads
  * `sleeping` afterwards.  With a full fence between the two on both sides, at
- * least one of them sees the other.
+ * least one of them sees the other.  So do a writer that sleeps until something
+ * is read, and its reader, except one that takes a message by itself, which has
+ * no fence: that writer looks again after SHM_AGAIN_MS.
  *
  * A record is there when the first word of its header is: its reader fetches
  * one cache line for a small message, not another for a count of bytes.  So the
@@ -103,7 +105,7 @@ void shm_ring_wake(struct shm_conn *conn)
 void shm_ring_wake_writer(struct shm_conn *conn)
 {
 	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&conn->rx.shared->wants, memory_order_relaxed))
+	if (shm_ring_is_wanted(conn))
 		shm_ring_wake(conn);
 }
 
@@ -149,7 +151,7 @@ static size_t to_limit(const struct shm_conn *conn)
 
 /*
  * Of the head that was last seen.  A SWITCH has room in any case, and the word
- * behind it: more than the ring may be used then.
+ * behind it, so `used` may exceed the size.
  */
 static size_t free_bytes(const struct shm_ring *ring)
 {

@@ -197,6 +197,16 @@ static inline int shm_ring_next(struct shm_conn *conn, struct shm_record *r,
 	return 1;
 }
 
+/*
+ * Does the peer sleep until something is read?  Without a fence behind
+ * shm_ring_release() it may be missed, and looks again after SHM_AGAIN_MS.
+ */
+static inline bool shm_ring_is_wanted(const struct shm_conn *conn)
+{
+	return atomic_load_explicit(&conn->rx.shared->wants,
+				    memory_order_relaxed);
+}
+
 /* Lets the peer overwrite it. */
 static inline void shm_ring_release(struct shm_conn *conn,
 				    const struct shm_record *r)

@@ -525,7 +525,9 @@ bool shm_rx_take(struct shm_conn *conn)
 	call_back(conn, &r, data);
 	if (shm_conn_is_open(conn)) {
 		shm_ring_release(conn, &r);
-		shm_ring_wake_writer(conn);
+		/* a fence would take as long as the rest */
+		if (shm_ring_is_wanted(conn))
+			shm_ring_wake(conn);
 	}
 	return true;
 }

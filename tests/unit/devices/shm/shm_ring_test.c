@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A ring of weft_shm by itself, in states that take luck in two programs. */
+#include <poll.h>
+
 #include "devices/shm/shm_ring.h"
 #include "tests/unit/devices/sides.h"
 
@@ -22,11 +24,10 @@ Test(shm_ring, what_is_promised_is_there_when_the_reader_starts_again)
 	free(ring->shared);
 }
 
-/* It is delivered before anything looks whether more follow: they do. */
-Test(shm_ring, message_that_ends_a_wait_comes_first, .fini = end_pair)
-{
-	const struct iovec byte = { "", 1 };
+static const struct iovec byte = { "", 1 };
 
+static void begin_idle(void)
+{
 	begin_folder();
 	cr_assert(zero(int, side_init(&a, &weft_shm_ops, "shm", AF_UNSPEC)));
 	cr_assert(zero(int, side_init(&b, &weft_shm_ops, "shm", AF_UNSPEC)));
@@ -34,6 +35,12 @@ Test(shm_ring, message_that_ends_a_wait_comes_first, .fini = end_pair)
 	cr_assert(until(a.ops->ready(a.ep)));
 	while (b.ops->progress(b.iface))
 		;
+}
+
+/* It is delivered before anything looks whether more follow: they do. */
+Test(shm_ring, message_that_ends_a_wait_comes_first, .init = begin_idle,
+     .fini = end_pair)
+{
 	for (unsigned int i = 0; i < 3; i++)
 		cr_assert(zero(int, a.ops->message(a.ep, 1, &byte, 1)));
 	b.ops->progress(b.iface);
@@ -41,4 +48,25 @@ Test(shm_ring, message_that_ends_a_wait_comes_first, .fini = end_pair)
 	cr_expect(eq(int, b.ops->arm(b.iface), -EBUSY));
 	b.ops->progress(b.iface);
 	cr_expect(eq(uint, b.messages, 3));
+}
+
+/* A reader that looked too early, as one without a fence may, wakes nothing. */
+Test(shm_ring, writer_that_its_reader_has_missed_looks_again,
+     .init = begin_idle, .fini = end_pair)
+{
+	struct pollfd fd = { a.ops->event_fd(a.iface), POLLIN, 0 };
+
+	cr_assert(zero(int, a.ops->message(a.ep, 1, &byte, 1)));
+	cr_expect(eq(int, a.ops->flush(a.ep, NULL), -EINPROGRESS));
+	while (a.ops->arm(a.iface))
+		a.ops->progress(a.iface);
+	/* not as late as the page of statistics is written */
+	cr_expect(le(u64, shm_iface(a.iface)->base.events.timer_ms,
+		     now_ms() + SHM_AGAIN_MS));
+	atomic_store(&shm_conn(weft_ep_conn(a.ep))->tx.shared->wants, 0);
+	b.ops->progress(b.iface);
+	cr_expect(eq(uint, b.messages, 1));
+	cr_expect(eq(int, poll(&fd, 1, WAIT_MS), 1));
+	a.ops->progress(a.iface);
+	cr_expect(zero(int, a.ops->flush(a.ep, NULL)));
 }
