@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/lib/pair.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -114,6 +115,13 @@ int side_dial(struct side *from, const struct side *to)
 {
 	return from->ops->ep_create(from->iface, &to->attr.addr, NULL,
 				    &from->ep);
+}
+
+bool side_is_woken(struct side *s, int ms)
+{
+	struct pollfd p = { s->ops->event_fd(s->iface), POLLIN, 0 };
+
+	return poll(&p, 1, ms) == 1;
 }
 
 void side_progress(struct side *s)

@@ -80,6 +80,8 @@ void side_close(struct side *s);
 /* Makes @from's endpoint to @to (from->ep); 0 or ep_create()'s error. */
 int side_dial(struct side *from, const struct side *to);
 void side_progress(struct side *s);
+/* Has its descriptor anything to say, within @ms? */
+bool side_is_woken(struct side *s, int ms);
 /* Those that are NULL or closed are left out. */
 void both_progress(struct side *a, struct side *b);
 /* The oldest message, which is the caller's to free; NULL: none. */

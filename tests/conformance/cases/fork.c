@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -51,11 +50,9 @@ static void talk(struct side *a, struct side *b, unsigned int seed)
 /* An epoll set is its children's as well. */
 static void sleep_and_wake(struct side *s, struct side *other)
 {
-	struct pollfd fd = { s->ops->event_fd(s->iface), POLLIN, 0 };
-
 	wait_for(s, other, !s->ops->arm(s->iface));
 	send_pattern(other, NULL, other->ep, 3, 100, 5);
-	wait_for(NULL, other, poll(&fd, 1, 0) == 1);
+	wait_for(NULL, other, side_is_woken(s, 0));
 	wait_for(s, other, s->first);
 	check_message(s, 3, 100, 5);
 }

@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -16,7 +15,6 @@
 static void sleep_for_work(struct side *s, int epfd, bool (*enough)(void *),
 			   void *arg)
 {
-	struct pollfd pfd = { s->ops->event_fd(s->iface), POLLIN, 0 };
 	struct epoll_event ev;
 	int n;
 
@@ -28,11 +26,9 @@ static void sleep_for_work(struct side *s, int epfd, bool (*enough)(void *),
 	if (n == -EBUSY)
 		return;
 	check_int(n, 0);
-	if (epfd >= 0)
-		n = epoll_wait(epfd, &ev, 1, WAIT_MS);
-	else
-		n = poll(&pfd, 1, WAIT_MS);
-	check(n == 1, "asleep although something is there");
+	check(epfd >= 0 ? epoll_wait(epfd, &ev, 1, WAIT_MS) == 1
+			: side_is_woken(s, WAIT_MS),
+	      "asleep although something is there");
 }
 
 struct sleeper {
@@ -207,7 +203,6 @@ static void bulk(void)
 static void idle(void)
 {
 	struct side a, b;
-	struct pollfd pfd;
 	unsigned int i, slept = 0;
 	struct target t;
 
@@ -217,11 +212,9 @@ static void idle(void)
 			   NULL),
 		  0);
 	run_for(&a, &b, 20);
-	pfd.fd = a.ops->event_fd(a.iface);
-	pfd.events = POLLIN;
 	for (i = 0; i < 50; i++) {
 		side_progress(&a);
-		if (!a.ops->arm(a.iface) && !poll(&pfd, 1, 10))
+		if (!a.ops->arm(a.iface) && !side_is_woken(&a, 10))
 			slept++;
 	}
 	/* the timer of deadlines may ring now and then */
@@ -233,9 +226,7 @@ static void idle(void)
 /* Progress only where arm() or the event demands it. */
 static void doze(struct side *s)
 {
-	struct pollfd pfd = { s->ops->event_fd(s->iface), POLLIN, 0 };
-
-	if (s->ops->arm(s->iface) || poll(&pfd, 1, 1))
+	if (s->ops->arm(s->iface) || side_is_woken(s, 1))
 		side_progress(s);
 }
 
@@ -271,9 +262,7 @@ static void sleep_on(struct side *s)
 
 static void wake_if_told(struct side *s)
 {
-	struct pollfd pfd = { s->ops->event_fd(s->iface), POLLIN, 0 };
-
-	if (poll(&pfd, 1, 0) <= 0)
+	if (!side_is_woken(s, 0))
 		return;
 	side_progress(s);
 	sleep_on(s);
@@ -362,14 +351,12 @@ static void bounded(void)
 	struct side a, b;
 	struct weft_ep *ep[ENDS];
 	unsigned int sent = 0, before, calls = 0, most = 0, i;
-	struct pollfd pfd;
 
 	ends_open(&a, &b, ep);
 	for (i = 0; i < ENDS; i++)
 		sent += fill(&a, ep[i], 1, 250);
 	check(sent > 2 * WEFT_PROGRESS_MAX, "only %u messages are taken", sent);
 	run_for(&a, NULL, 20);
-	pfd = (struct pollfd){ b.ops->event_fd(b.iface), POLLIN, 0 };
 	while (b.messages < sent) {
 		before = b.messages;
 		side_progress(&b);
@@ -380,7 +367,7 @@ static void bounded(void)
 		if (!before || ++calls % 8 == 0)
 			side_progress(&a);
 		if (b.messages < sent && !b.ops->arm(b.iface))
-			check(poll(&pfd, 1, WAIT_MS) == 1,
+			check(side_is_woken(&b, WAIT_MS),
 			      "asleep with %u of %u messages", b.messages,
 			      sent);
 	}

@@ -101,22 +101,6 @@ static inline void step(void)
 	progress(b);
 }
 
-/* For a device with a clock of its own; @size bytes have to come. */
-static inline void wait_within(unsigned int ms, struct weft_net_request *req,
-			       size_t size)
-{
-	const uint64_t end = weft_now_ms() + ms;
-	bool is_done = false;
-	size_t got = 0;
-
-	while (!is_done && weft_now_ms() < end) {
-		cr_assert(eq(int, weft_net_test(req, &is_done, &got), 0));
-		step();
-	}
-	cr_assert(is_done, "a request did not end");
-	cr_expect(eq(sz, got, size));
-}
-
 /* Until it is done, or for as many rounds as any transfer needs here. */
 static inline int finish(struct weft_net_request *req, size_t *size)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that a peer has mapped by descriptors: its end, and that of copies. */
-#include <poll.h>
 
 #include "devices/nvlink/nvl_conn.h"
 #include "tests/unit/devices/nvlink/nvl_mapped.h"
@@ -51,17 +50,9 @@ Test(nvl_unmap, peer_unmaps_what_was_released)
 	cr_expect(zero(uint, a.errors + b.errors));
 }
 
-/* Would a program that sleeps wake up? */
-static bool is_woken(struct side *s)
-{
-	struct pollfd p = { .fd = nvl->event_fd(s->iface), .events = POLLIN };
-
-	return poll(&p, 1, 0) == 1;
-}
-
 static void fall_asleep(struct side *s)
 {
-	while (nvl->arm(s->iface) == -EBUSY || is_woken(s))
+	while (nvl->arm(s->iface) == -EBUSY || side_is_woken(s, 0))
 		progress_all();
 }
 
@@ -81,9 +72,9 @@ Test(nvl_unmap, sleeping_peer_unmaps_256_mib)
 		     0));
 	fall_asleep(&a);
 	release_all();
-	cr_expect(not(is_woken(&a)));
+	cr_expect(not(side_is_woken(&a, 0)));
 	nvl->mem_release(m);
-	cr_expect(yes(is_woken(&a)));
+	cr_expect(yes(side_is_woken(&a, 0)));
 	cr_expect(yes(step_until(side_progress(&a), is_unmapped())));
 }
 

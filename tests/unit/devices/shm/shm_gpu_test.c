@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* GPU memory over weft_shm: values, order, failures, windows. */
-#include <poll.h>
 
 #include "devices/shm/shm_rx.h"
 #include "tests/unit/devices/shm/shm_gpu.h"
@@ -383,18 +382,16 @@ Test(shm_gpu, put_that_was_cut_and_then_fails_spares_its_target)
 Test(shm_gpu, window_is_given_back_while_both_sleep_and_had_again)
 {
 	struct fake_cuda_live live;
-	struct pollfd fd = { .events = POLLIN };
 
 	shm_tune.idle_ms = 20;
 	for (int round = 0; round < 2; round++) {
 		put_all(from, to, 65536, key, 6 + round);
 		cr_expect(ne(ptr, conn_of(&a)->out, NULL));
 		cr_expect(ne(ptr, conn_of(&b)->in, NULL));
-		fd.fd = dev->event_fd(a.iface);
 		while (conn_of(&a)->out) {
 			while (dev->arm(a.iface))
 				side_progress(&a);
-			cr_assert(eq(int, poll(&fd, 1, WAIT_MS), 1));
+			cr_assert(yes(side_is_woken(&a, WAIT_MS)));
 			side_progress(&a);
 		}
 		cr_expect(until(!conn_of(&b)->in));
