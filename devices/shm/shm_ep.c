@@ -48,6 +48,8 @@ static bool is_flushed(struct weft_conn *base, uint64_t sent)
 	struct shm_conn *conn = shm_conn(base);
 
 	conn->asked_read = shm_ring_read(conn);
+	if (conn->asked_read >= conn->sent)
+		conn->asked = false;
 	if (conn->asked_read >= sent && !conn->nops && !conn->failed)
 		return true;
 	conn->asked |= conn->asked_read < sent;
@@ -58,6 +60,7 @@ static bool is_flushed(struct weft_conn *base, uint64_t sent)
 static void cancel_ops(struct weft_conn *base)
 {
 	shm_conn_attend(shm_conn(base));
+	shm_conn(base)->asked = false;
 	shm_window_stop(shm_conn(base));
 	shm_tx_give_up(shm_conn(base), -ECANCELED);
 }
@@ -115,7 +118,7 @@ static void send_message(struct shm_conn *conn, uint8_t id, size_t len)
 	weft_count_owned(conn->stats, tx_message_bytes, len);
 }
 
-/* All inlined: of a small message the calls would take as long as the rest. */
+/* Its helpers inlined: for a small message calls take as long as the rest. */
 __attribute__((flatten)) int shm_ep_message(struct weft_ep *ep, uint8_t id,
 					    const struct iovec *iov,
 					    unsigned int n)
