@@ -224,8 +224,9 @@ FIGURES = [
      "[ucx-over-shm.md]",
      [perf("two pods", "tag_bw", MIB, "weft_shm", arm)
       for arm in (TCP, TUNED)]),
-    (PAGE, "UCX's `posix` | **#** of the speed",
-     [perf("one host", "tag_lat", 8, "weft_shm", "posix")]),
+    (PAGE, "16 cores, median | UCX's `posix` | **#** of the speed",
+     [("bench-16-cores", "perftest", "one host", "tag_lat", 8, "us",
+       "weft_shm", "posix", "median")]),
     (PAGE, "H200, 16 cores | the same | **#** and **#** |",
      [("bench-16-cores", "gpu", "*", "tag_bw, cuda memory", 64 * MIB, None,
        "weft_tcp", arm) for arm in (TCP, TUNED)]),
