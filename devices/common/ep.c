@@ -111,6 +111,13 @@ void weft_ep_destroy(struct weft_ep *base)
 	free(ep);
 }
 
+struct weft_conn *weft_ep_conn(struct weft_ep *base)
+{
+	struct weft_base_ep *ep = weft_base_ep(base);
+
+	return ep->err ? NULL : ep->conn;
+}
+
 bool weft_ep_ready(struct weft_ep *base)
 {
 	struct weft_base_ep *ep = weft_base_ep(base);

@@ -60,6 +60,8 @@ bool weft_ep_ready(struct weft_ep *ep);
 int weft_ep_flush(struct weft_ep *ep, struct weft_op *op);
 void weft_ep_cancel(struct weft_ep *ep);
 
+/* The connection of a live endpoint, or NULL. */
+struct weft_conn *weft_ep_conn(struct weft_ep *ep);
 /* Completes flushes, calls on_ready(); returns how many of both. */
 unsigned int weft_ep_notify(struct weft_conn *conn);
 /*
@@ -81,14 +83,6 @@ static inline const struct weft_ep_ops *
 weft_ep_ops_of(const struct weft_base_ep *ep)
 {
 	return weft_base(ep->ep.iface)->ep_ops;
-}
-
-/* The connection of a live endpoint, or NULL. */
-static inline struct weft_conn *weft_ep_conn(struct weft_ep *e)
-{
-	const struct weft_base_ep *ep = weft_base_ep(e);
-
-	return ep->err ? NULL : ep->conn;
 }
 
 /*
