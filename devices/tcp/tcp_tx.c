@@ -126,15 +126,25 @@ static int append_tx(struct tcp_conn *conn, const void *p, size_t n)
 	return 0;
 }
 
-/* -EFAULT if memory that write_iov() has refused cannot be read. */
-static int append_unsure(struct tcp_conn *conn, const void *p, size_t n)
+/* Memory that may be gone: *@gone is why it cannot be read, or 0. */
+static int append_named(struct tcp_conn *conn, const void *p, size_t n,
+			int *gone)
 {
 	uint8_t *to = extend_tx(conn, n);
 
 	if (!to)
 		return -ENOMEM;
-	return weft_bounce_in(&conn->iface->base.bounce, to, p, n) ? -EFAULT
-								   : 0;
+	*gone = weft_bounce_in(&conn->iface->base.bounce, to, p, n);
+	return 0;
+}
+
+/* -EFAULT if memory that write_iov() has refused cannot be read. */
+static int append_unsure(struct tcp_conn *conn, const void *p, size_t n)
+{
+	int gone = 0;
+	const int err = append_named(conn, p, n, &gone);
+
+	return gone ? -EFAULT : err;
 }
 
 static int append_iov(struct tcp_conn *conn, const struct iovec *iov,
@@ -276,8 +286,8 @@ static int gather(struct tcp_conn *conn, uint8_t type, const struct iovec *iov,
 {
 	const bool first = tcp_conn_drained(conn) && !is_gathering(conn);
 	const size_t before = conn->tx_len;
-	uint8_t head[TCP_FRAME_LEN], *to;
-	int err = -EPROTO, refused = 0;
+	uint8_t head[TCP_FRAME_LEN];
+	int err = -EPROTO, gone = 0;
 
 	if (conn->base.state != WEFT_CONN_OPEN || conn->base.err ||
 	    conn->rx_ended)
@@ -289,17 +299,11 @@ static int gather(struct tcp_conn *conn, uint8_t type, const struct iovec *iov,
 		weft_error(
 			"peer %016llx sends requests and reads no replies; the connection is closed",
 			(unsigned long long)conn->base.peer_id);
-	if (!err && named) {
-		to = extend_tx(conn, named);
-		if (to)
-			refused = weft_bounce_in(&conn->iface->base.bounce, to,
-						 p, named);
-		else
-			err = -ENOMEM;
-	}
-	if (refused) {
+	if (!err && named)
+		err = append_named(conn, p, named, &gone);
+	if (gone) {
 		conn->tx_len = before;
-		return refused;
+		return gone;
 	}
 	if (err) {
 		tcp_conn_break(conn, err);
