@@ -47,9 +47,7 @@ static bool is_flushed(struct weft_conn *base, uint64_t sent)
 {
 	struct shm_conn *conn = shm_conn(base);
 
-	conn->asked_read = shm_ring_read(conn);
-	if (conn->asked_read >= conn->sent)
-		conn->asked = false;
+	shm_ring_note_read(conn);
 	if (conn->asked_read >= sent && !conn->nops && !conn->failed)
 		return true;
 	conn->asked |= conn->asked_read < sent;

@@ -216,8 +216,7 @@ static unsigned int take_answer(struct shm_conn *conn)
 {
 	if (!has_answer(conn))
 		return 0;
-	conn->asked_read = shm_ring_read(conn);
-	conn->asked = conn->asked_read < conn->sent;
+	shm_ring_note_read(conn);
 	return 1;
 }
 

@@ -249,6 +249,13 @@ uint64_t shm_ring_read(const struct shm_conn *conn)
 	return sum;
 }
 
+void shm_ring_note_read(struct shm_conn *conn)
+{
+	conn->asked_read = shm_ring_read(conn);
+	if (conn->asked_read >= conn->sent)
+		conn->asked = false;
+}
+
 /* ---- small, short and long ----------------------------------------------- */
 
 static void go_on_in(struct shm_conn *conn, enum shm_which which)

@@ -47,6 +47,8 @@ void shm_ring_tick(struct shm_conn *conn, uint64_t now);
 void shm_ring_drop_counts(struct shm_conn *conn);
 /* Bytes that the peer has read and handled. */
 uint64_t shm_ring_read(const struct shm_conn *conn);
+/* Notes how many: a flush that asked for all of them asks no more. */
+void shm_ring_note_read(struct shm_conn *conn);
 /* Wakes a peer that waits for what was released. */
 void shm_ring_wake_writer(struct shm_conn *conn);
 /* Before the caller sleeps, perhaps until the peer has read; and after it. */
