@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that a peer has mapped by descriptors: its end, and that of copies. */
-
 #include "devices/nvlink/nvl_conn.h"
 #include "tests/unit/devices/nvlink/nvl_mapped.h"
 #include "util/clock.h"

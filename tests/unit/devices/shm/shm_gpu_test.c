@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* GPU memory over weft_shm: values, order, failures, windows. */
-
 #include "devices/shm/shm_rx.h"
 #include "tests/unit/devices/shm/shm_gpu.h"
 
